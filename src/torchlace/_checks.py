@@ -1,0 +1,139 @@
+"""Checks of what users pass in, with errors that say what came, what was expected and what to do.
+
+Checks of shapes and types are free and always on. Checks of *values* (NaN features, labels out of
+range) need the numbers on the host, which makes a GPU wait, so by default they run on the CPU only;
+:func:`checks` switches them on or off everywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+_mode: bool | Literal["auto"] = "auto"
+
+
+@contextmanager
+def checks(mode: bool | Literal["auto"]) -> Iterator[None]:
+    """Switch the checks of values on (``True``), off (``False``) or back to ``"auto"`` in a block.
+
+    ``"auto"``, the default, checks tensors on the CPU and trusts those on an accelerator. Inside
+    ``torch.compile``, ``torch.export`` and ``torch.func`` transforms nothing is ever checked.
+
+    Example:
+        >>> import torch, torchlace as tl
+        >>> head = tl.Softmax(4, 3)
+        >>> with tl.checks(False):
+        ...     _ = head(torch.full((1, 4), torch.nan))
+    """
+    global _mode
+    before, _mode = _mode, mode
+    try:
+        yield
+    finally:
+        _mode = before
+
+
+def check_features(features: Tensor, width: int) -> None:
+    """Raise unless ``features`` is a finite floating-point (N, width) matrix."""
+    if not isinstance(features, Tensor):
+        raise TypeError(f"features must be a torch.Tensor, got {type(features).__name__}")
+    if not features.is_floating_point():
+        raise TypeError(
+            f"features must be floating point, got {features.dtype}; convert with features.float()"
+        )
+    if features.dim() != 2 or features.shape[1] != width:
+        raise ValueError(
+            f"features must have shape (N, {width}), got {tuple(features.shape)}; the width is the "
+            "in_features of the head, and maps or sequences are pooled or flattened first"
+        )
+    if _values_visible(features) and not torch.isfinite(features).all():
+        bad = (~torch.isfinite(features)).any(dim=1).nonzero().flatten().tolist()
+        raise ValueError(
+            f"features hold NaN or infinite values in {len(bad)} of {features.shape[0]} rows (first: "
+            f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
+            "rate, clip gradients or look at the data"
+        )
+
+
+def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -> None:
+    """Raise unless ``targets`` holds ``rows`` class indices below ``classes``."""
+    if not isinstance(targets, Tensor):
+        raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
+    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+        raise TypeError(
+            f"targets must be class indices of an integer type, got {targets.dtype}; class "
+            "probabilities are not supported, use targets.argmax(dim=1) or targets.long()"
+        )
+    if targets.shape != (rows,):
+        raise ValueError(
+            f"targets must have shape ({rows},), one label for each row of features, got "
+            f"{tuple(targets.shape)}"
+        )
+    if _values_visible(targets):
+        wrong = targets[((targets < 0) | (targets >= classes)) & (targets != ignore_index)]
+        if len(wrong):
+            raise ValueError(
+                f"targets must lie in 0..{classes - 1} or equal ignore_index={ignore_index}, got "
+                f"{wrong.unique().tolist()[:5]}; is num_classes={classes} right, and do labels "
+                "start at 0?"
+            )
+
+
+def check_class_weight(weight: Tensor | None, classes: int) -> None:
+    """Raise unless ``weight`` is None or one floating-point number for each class."""
+    if weight is None:
+        return
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        raise TypeError(
+            "weight must be a floating-point torch.Tensor with one entry for each class"
+        )
+    if weight.shape != (classes,):
+        raise ValueError(f"weight must have shape ({classes},), got {tuple(weight.shape)}")
+
+
+def check_number(
+    name: str, value: float, low: float, high: float = float("inf"), *, closed: bool = False
+) -> float:
+    """Return ``value`` if it is a number between ``low`` and ``high``, or raise naming ``name``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    inside = low <= value <= high if closed else low < value < high
+    if not inside:
+        brackets = "[]" if closed else "()"
+        raise ValueError(
+            f"{name} must lie in {brackets[0]}{low:g}, {high:g}{brackets[1]}, got {value}"
+        )
+    return float(value)
+
+
+def check_count(name: str, value: int, low: int = 1) -> int:
+    """Return ``value`` if it is an integer of at least ``low``, or raise naming ``name``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    return value
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``, or raise with the nearest ones."""
+    known = sorted(choices)
+    if value in known:
+        return value
+    near = difflib.get_close_matches(str(value), known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    raise ValueError(f"unknown {name} {value!r}: {hint}known: {', '.join(known)}")
+
+
+def _values_visible(tensor: Tensor) -> bool:
+    if torch.compiler.is_compiling() or tensor.device.type == "meta":
+        return False
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return tensor.device.type == "cpu" if _mode == "auto" else _mode

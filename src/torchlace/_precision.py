@@ -1,0 +1,41 @@
+"""Heads and backgrounds compute in fp32 or better, inside autocast too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """A block without autocast on the device of ``tensor``."""
+    kind = tensor.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
+
+
+def compute_dtype(*tensors: Tensor) -> torch.dtype:
+    """The widest type of ``tensors``, at least fp32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+class FullPrecisionBuffers(nn.Module):
+    """A module whose own buffers stay in fp32 when it is cast to half precision.
+
+    A running average in half precision stops moving; parameters are cast as usual.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, new in self._buffers.items():
+            old = before[name]
+            if new is not None and old is not None and new.dtype in (torch.half, torch.bfloat16):
+                self._buffers[name] = old.to(device=new.device, dtype=torch.float32)
+        return self

@@ -1,0 +1,72 @@
+"""Backgrounds: the mean and the whitening that LACE compares in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchlace._checks import check_choice
+from torchlace.backgrounds.base import Background, ClasswiseBackground
+from torchlace.backgrounds.estimated import Estimated
+from torchlace.backgrounds.learned import Learned
+from torchlace.backgrounds.low_rank import LearnedLowRank, LowRank
+from torchlace.backgrounds.norm import BackgroundNorm
+from torchlace.backgrounds.one_vs_all import LearnedOneVsAll, OneVsAll
+from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
+from torchlace.backgrounds.running import Running, advance, refreshing
+
+__all__ = [
+    "Background",
+    "BackgroundNorm",
+    "ClasswiseBackground",
+    "Estimated",
+    "Learned",
+    "LearnedLowRank",
+    "LearnedOneVsAll",
+    "LearnedOneVsOne",
+    "LowRank",
+    "OneVsAll",
+    "OneVsOne",
+    "Running",
+    "advance",
+    "create",
+    "names",
+    "refreshing",
+]
+
+_REGISTRY: dict[str, type[Background]] = {
+    "estimated": Estimated,
+    "learned": Learned,
+    "low-rank": LowRank,
+    "low-rank-learned": LearnedLowRank,
+    "one-vs-all": OneVsAll,
+    "one-vs-all-learned": LearnedOneVsAll,
+    "one-vs-one": OneVsOne,
+    "one-vs-one-learned": LearnedOneVsOne,
+}
+
+
+def names() -> list[str]:
+    """Names that :func:`create` knows.
+
+    Example:
+        >>> "estimated" in names()
+        True
+    """
+    return sorted(_REGISTRY)
+
+
+def create(name: str, in_features: int, num_classes: int, **options: Any) -> Background:
+    """A background by name.
+
+    Example:
+        >>> create("low-rank", 2048, 10, rank=16)
+        LowRank(2048, rank=16, shrinkage=0.01, decay=0.99, refresh_every=10)
+    """
+    kind: type[Any] = _REGISTRY[check_choice("background", name, _REGISTRY)]
+    if issubclass(kind, ClasswiseBackground):
+        background: Background = kind(in_features, num_classes, **options)
+        return background
+    if options.get("samples") == "nontarget":
+        options.setdefault("num_classes", num_classes)
+    background = kind(in_features, **options)
+    return background

@@ -1,0 +1,103 @@
+"""What every background offers: a mean, a precision, and the whitening they define."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlace._checks import check_count
+from torchlace._precision import compute_dtype, full_precision
+
+
+class Background(nn.Module):
+    """Mean μ and covariance Σ of the background, and the whitening W(x - μ) with WᵀW = Σ⁻¹.
+
+    Calling a background whitens; in training mode one that is estimated also learns from what it
+    is given. :meth:`whiten` only whitens.
+
+    Attributes:
+        in_features: width of the features.
+        out_features: width after whitening.
+        needs_targets: whether learning needs the labels.
+        mean: μ, (d,), zero where it is switched off.
+    """
+
+    needs_targets = False
+    mean: Tensor
+
+    def __init__(self, in_features: int, *, mean: bool = True, covariance: bool = True) -> None:
+        super().__init__()
+        self.in_features = check_count("in_features", in_features)
+        self.out_features = in_features
+        self.has_mean = bool(mean)
+        self.has_covariance = bool(covariance)
+
+    def forward(self, features: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Whiten (N, d) features, after learning from them in training mode."""
+        with full_precision(features):
+            features = features.to(compute_dtype(features, self.mean))
+            self.observe(features, targets)
+            return self.whiten(features)
+
+    def whiten(self, features: Tensor) -> Tensor:
+        """W(x - μ) for every row, learning nothing."""
+        return self.transform(self.centre(features))
+
+    def centre(self, features: Tensor) -> Tensor:
+        """X - μ for every row."""
+        return features - self.mean if self.has_mean else features
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row: the linear part of the whitening."""
+        raise NotImplementedError(f"{type(self).__name__} must define transform")
+
+    def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
+        """Learn from a batch in training mode; what gradients teach needs nothing here."""
+
+    @property
+    def precision(self) -> Tensor:
+        """Σ⁻¹ as it is in use, (d, d)."""
+        identity = torch.eye(self.in_features, dtype=self.mean.dtype, device=self.mean.device)
+        factor = self.transform(identity)
+        return factor @ factor.mT
+
+    @property
+    def covariance(self) -> Tensor:
+        """Σ, the inverse of :attr:`precision`, (d, d)."""
+        inverse: Tensor = torch.linalg.inv(self.precision)
+        return inverse
+
+    def extra_repr(self) -> str:
+        """The width, and which of mean and covariance is off."""
+        off = [f"{n}=False" for n in ("mean", "covariance") if not getattr(self, f"has_{n}")]
+        return ", ".join([str(self.in_features), *off])
+
+
+class ClasswiseBackground(Background):
+    """A background that differs between classes: it compares instead of whitening.
+
+    Attributes:
+        num_classes: number of classes.
+        shared_whitening: whether signatures may live in a whitened space common to all classes.
+    """
+
+    shared_whitening = False
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, mean: bool = True, covariance: bool = True
+    ) -> None:
+        super().__init__(in_features, mean=mean, covariance=covariance)
+        self.num_classes = check_count("num_classes", num_classes)
+
+    def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
+        """ACE of every sample against every class in that class's own background, (N, C)."""
+        raise NotImplementedError(f"{type(self).__name__} must define cosines")
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """The linear map common to all classes: none."""
+        return vectors
+
+    def extra_repr(self) -> str:
+        """Width, number of classes, and what is off."""
+        width, *rest = super().extra_repr().split(", ")
+        return ", ".join([width, str(self.num_classes), *rest])

@@ -1,0 +1,180 @@
+"""A background estimated from the features, which the paper leaves as future work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from torchlace._checks import check_choice, check_number
+from torchlace.backgrounds.base import Background
+from torchlace.backgrounds.running import Running
+from torchlace.functional import (
+    Moments,
+    cholesky_whitening,
+    empty_moments,
+    ledoit_wolf,
+    newton_schulz_whitening,
+    shrink,
+    update_moments,
+)
+
+Shrinkage = float | Literal["ledoit-wolf"]
+Method = Literal["cholesky", "newton-schulz"]
+
+# Ledoit and Wolf may find that no shrinkage is needed; a trace of it keeps fp32 factors finite.
+_LEAST_SHRINKAGE = 1e-4
+
+
+class Whitener:
+    """How a running covariance becomes a whitening: shrinkage, then Cholesky or Newton–Schulz."""
+
+    def __init__(self, shrinkage: Shrinkage, method: Method) -> None:
+        if isinstance(shrinkage, str):
+            check_choice("shrinkage", shrinkage, ("ledoit-wolf",))
+        else:
+            shrinkage = check_number("shrinkage", shrinkage, _LEAST_SHRINKAGE, 1, closed=True)
+        self.shrinkage = shrinkage
+        self.method = check_choice("method", method, ("cholesky", "newton-schulz"))
+
+    def shrunk(self, moments: Moments) -> Tensor:
+        """The covariance in units of ``moments.unit`` squared, shrunk, (G, d, d)."""
+        covariance = moments.covariance
+        if isinstance(self.shrinkage, float):
+            return shrink(covariance, self.shrinkage)
+        amount = ledoit_wolf(covariance, moments.fourth, moments.spread)
+        return shrink(covariance, amount.clamp_min(_LEAST_SHRINKAGE))
+
+    def whitening(self, moments: Moments) -> Tensor:
+        """W with WᵀW the inverse of the shrunk covariance, (G, d, d)."""
+        unit = torch.where(moments.unit > 0, moments.unit, 1)
+        return self.factor(self.shrunk(moments)) / unit
+
+    def factor(self, covariance: Tensor) -> Tensor:
+        """W with W Σ Wᵀ = I for a covariance that is shrunk already."""
+        if self.method == "cholesky":
+            return cholesky_whitening(covariance)
+        least = self.shrinkage if isinstance(self.shrinkage, float) else _LEAST_SHRINKAGE
+        return newton_schulz_whitening(covariance, condition=covariance.shape[-1] / least)
+
+    def __repr__(self) -> str:
+        return f"shrinkage={self.shrinkage}, method={self.method!r}"
+
+
+class Estimated(Running, Background):
+    """Running mean and covariance of the features, shrunk and inverted every few steps.
+
+    Args:
+        in_features: width of the features.
+        shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
+        decay: what a batch still counts one step later.
+        refresh_every: training steps between two whitenings; the mean moves every step.
+        method: ``"cholesky"``, or ``"newton-schulz"``, which needs matrix products only and gives
+            the symmetric whitening that turns features least.
+        samples: ``"all"``, or ``"nontarget"``: the average over classes of the background that each
+            class sees, the samples of the others, so that frequent classes weigh less. Learning
+            then needs the labels, and ``num_classes``.
+        num_classes: number of classes, for ``samples="nontarget"``.
+        mean: subtract the mean.
+        covariance: whiten.
+        sync: sum statistics over all processes of the default group, where there is one.
+        device: as in torch layers.
+        dtype: as in torch layers; half precision is kept in fp32.
+
+    Example:
+        >>> background = Estimated(2, shrinkage=1e-4)
+        >>> x = torch.randn(1000, 2) * torch.tensor([10.0, 1.0]) + 5
+        >>> background(x).T.cov().round(decimals=1).abs()
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+
+    _derived = ("whitening",)
+    whitening: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        *,
+        shrinkage: Shrinkage = 0.01,
+        decay: float = 0.99,
+        refresh_every: int = 10,
+        method: Method = "cholesky",
+        samples: Literal["all", "nontarget"] = "all",
+        num_classes: int | None = None,
+        mean: bool = True,
+        covariance: bool = True,
+        sync: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, mean=mean, covariance=covariance)
+        self._configure(decay, refresh_every, sync)
+        self.whitener = Whitener(shrinkage, method)
+        self.samples = check_choice("samples", samples, ("all", "nontarget"))
+        self.needs_targets = samples == "nontarget"
+        if self.needs_targets and num_classes is None:
+            raise ValueError('samples="nontarget" needs num_classes, the number of classes')
+        self.num_classes = num_classes
+        place = torch.empty(0, device=device, dtype=dtype)
+        dtype = torch.promote_types(place.dtype, torch.float32)
+        for name, value in empty_moments(1, in_features, place.device, dtype)._asdict().items():
+            self.register_buffer(_buffer(name), value[0] if name == "mean" else value)
+        self.register_buffer(
+            "whitening", torch.empty_like(self.get_buffer("running_covariance")[0])
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget everything: zero mean, identity whitening."""
+        with torch.no_grad():
+            for value in self.moments:
+                value.zero_()
+            self.whitening.zero_().fill_diagonal_(1)
+            self._clock.zero_()
+
+    @property
+    def moments(self) -> Moments:
+        """The running statistics, one group."""
+        values = {name: self.get_buffer(_buffer(name)) for name in Moments._fields}
+        return Moments(**{**values, "mean": values["mean"][None]})
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        return vectors @ self.whitening.to(vectors.dtype).mT if self.has_covariance else vectors
+
+    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+        weights = self._weights(features, targets)
+        merged = update_moments(self.moments, features, weights, self.decay, self._reduction())
+        for old, new in zip(self.moments, merged, strict=True):
+            old.copy_(new)
+
+    def _derive(self) -> tuple[Tensor, ...]:
+        return (self.whitener.whitening(self.moments)[0],)
+
+    def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor:
+        if targets is None or self.num_classes is None or self.samples == "all":
+            return features.new_ones(1, features.shape[0])
+        members = one_hot(targets, self.num_classes, features.dtype)
+        counts, reduction = members.sum(1), self._reduction()
+        counts = counts if reduction is None else reduction(counts)
+        rest = counts.sum() - counts
+        shares = torch.where(rest > 0, 1 / torch.where(rest > 0, rest, 1), 0)
+        weights = shares.sum() - shares @ members
+        return (weights * (counts.sum() / (rest > 0).sum().clamp_min(1)))[None]
+
+    def extra_repr(self) -> str:
+        """What matters: width, shrinkage, method, decay, refresh."""
+        parts = [super().extra_repr(), str(self.whitener), f"decay={self.decay}"]
+        parts.append(f"refresh_every={self.refresh_every}")
+        return ", ".join([*parts, *(["samples='nontarget'"] if self.needs_targets else [])])
+
+
+def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Membership of every sample in every class, (C, N); a negative label belongs to none."""
+    return (torch.arange(classes, device=targets.device)[:, None] == targets).to(dtype)
+
+
+def _buffer(name: str) -> str:
+    return "mean" if name == "mean" else f"running_{name}"

@@ -1,0 +1,222 @@
+"""Low rank plus diagonal: backgrounds for 2,048 features and more, linear in the width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlace._checks import check_count, check_number
+from torchlace.backgrounds.base import Background
+from torchlace.backgrounds.running import Running
+
+
+class LearnedLowRank(Background):
+    """Σ⁻¹ = D + VᵀV with a positive diagonal D and an r × d factor V, learned.
+
+    Whitening stacks both parts, [D^½(x - μ), V(x - μ)], which has the inner products of Σ⁻¹ and
+    d + r entries.
+
+    Args:
+        in_features: width of the features.
+        rank: r.
+        mean: subtract a mean.
+        covariance: whiten.
+        device: as in torch layers.
+        dtype: as in torch layers.
+
+    Example:
+        >>> LearnedLowRank(8, rank=2).whiten(torch.ones(1, 8)).shape
+        torch.Size([1, 10])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        *,
+        rank: int = 64,
+        mean: bool = True,
+        covariance: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, mean=mean, covariance=covariance)
+        self.rank = min(check_count("rank", rank), in_features)
+        center = torch.empty(in_features, device=device, dtype=dtype)
+        if mean:
+            self.mean = nn.Parameter(center)
+        else:
+            self.register_buffer("mean", center, persistent=False)
+        if covariance:
+            self.out_features = in_features + self.rank
+            self.log_diagonal = nn.Parameter(torch.empty_like(center))
+            self.factor = nn.Parameter(center.new_empty(self.rank, in_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start near the identity: at V = 0 the factor would get no gradient."""
+        with torch.no_grad():
+            self.mean.zero_()
+            if self.has_covariance:
+                self.log_diagonal.zero_()
+                self.factor.normal_(std=0.1 / self.in_features**0.5)
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """[D^½v, Vv] for every row."""
+        if not self.has_covariance:
+            return vectors
+        diagonal = (0.5 * self.log_diagonal.to(vectors.dtype)).exp()
+        return torch.cat([vectors * diagonal, vectors @ self.factor.to(vectors.dtype).mT], dim=-1)
+
+    def extra_repr(self) -> str:
+        """Width and rank."""
+        return f"{super().extra_repr()}, rank={self.rank}"
+
+
+class LowRank(Running, Background):
+    """Running Σ ≈ FFᵀ + Ψ with a d × r factor F and a diagonal Ψ, estimated from a sketch.
+
+    Kept are the variances and Y = ΣΩ for a fixed random d × r matrix Ω: both are linear in Σ, so
+    they are exact running averages. From them F = Y·chol(ΩᵀY)⁻ᵀ is the Nyström approximation, which
+    never exceeds Σ, and Ψ is what is left of the variances, so the diagonal of Σ is exact. A d × d
+    matrix is never formed; the whitening costs 4·d·r operations a sample.
+
+    Args:
+        in_features: width of the features.
+        rank: r.
+        shrinkage: towards the mean variance, in [1e-4, 1].
+        decay: what a batch still counts one step later.
+        refresh_every: training steps between two whitenings.
+        mean: subtract the mean.
+        covariance: whiten.
+        sync: sum statistics over all processes of the default group, where there is one.
+        device: as in torch layers.
+        dtype: as in torch layers; half precision is kept in fp32.
+
+    Example:
+        >>> LowRank(2048, rank=64)(torch.randn(32, 2048)).shape
+        torch.Size([32, 2048])
+    """
+
+    _derived = ("deviation", "down", "up")
+    running_mass: Tensor
+    running_unit: Tensor
+    running_variance: Tensor
+    running_sketch: Tensor
+    probe: Tensor
+    deviation: Tensor
+    down: Tensor
+    up: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        *,
+        rank: int = 64,
+        shrinkage: float = 0.01,
+        decay: float = 0.99,
+        refresh_every: int = 10,
+        mean: bool = True,
+        covariance: bool = True,
+        sync: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, mean=mean, covariance=covariance)
+        self._configure(decay, refresh_every, sync)
+        self.rank = min(check_count("rank", rank), in_features)
+        self.shrinkage = check_number("shrinkage", shrinkage, 1e-4, 1, closed=True)
+        place = torch.empty(0, device=device, dtype=dtype)
+        place = place.to(torch.promote_types(place.dtype, torch.float32))
+        vector, matrix = (in_features,), (in_features, self.rank)
+        shapes: dict[str, tuple[int, ...]] = {
+            "mean": vector,
+            "running_mass": (),
+            "running_unit": (),
+        }
+        shapes |= {"running_variance": vector, "running_sketch": matrix, "probe": matrix}
+        shapes |= {"deviation": vector, "down": matrix, "up": matrix}
+        for name, shape in shapes.items():
+            self.register_buffer(name, place.new_zeros(shape))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget everything and draw a new probe."""
+        with torch.no_grad():
+            for buffer in self.buffers():
+                buffer.zero_()
+            self.probe.normal_()
+            self.deviation.fill_(1)
+            self._clock.zero_()
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        if not self.has_covariance:
+            return vectors
+        dtype = vectors.dtype
+        scaled = vectors / self.deviation.to(dtype)
+        return scaled - (scaled @ self.down.to(dtype)) @ self.up.to(dtype).mT
+
+    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+        reduction = self._reduction()
+        shifted = features - self.mean
+        largest = shifted.abs().amax().reshape(1) if features.shape[0] else features.new_zeros(1)
+        sums = torch.cat([largest, largest.new_full((1,), features.shape[0]), shifted.sum(0)])
+        sums = sums if reduction is None else reduction(sums)
+        unit = torch.maximum(self.running_unit * self.decay**0.5, sums[0])
+        unit = torch.where(unit > 0, unit, 1)
+        count = sums[1]
+        some = count.clamp_min(1)
+        step = sums[2:] / some
+        centred = (shifted - step) / unit
+        sketch = centred.mT @ (centred @ self.probe)
+        sums = torch.cat([centred.square().sum(0)[:, None], sketch], dim=1)
+        sums = (sums if reduction is None else reduction(sums)) / some
+
+        mass = self.decay * self.running_mass + count
+        share = count / torch.where(mass > 0, mass, 1)
+        drift, past = step / unit, (1 - share) * (self.running_unit / unit) ** 2
+        between = share * (1 - share) * drift
+        sketch = past * self.running_sketch + share * sums[:, 1:]
+        sketch = sketch + between[:, None] * (drift @ self.probe)
+        variance = past * self.running_variance + share * sums[:, 0] + between * drift
+        finite = torch.isfinite(sums.sum()) & torch.isfinite(step.sum())
+        for old, new in (
+            (self.mean, self.mean + share * step),
+            (self.running_mass, mass),
+            (self.running_unit, unit),
+            (self.running_variance, variance),
+            (self.running_sketch, sketch),
+        ):
+            old.copy_(torch.where(finite, new, old))
+
+    def _derive(self) -> tuple[Tensor, ...]:
+        sketch, variance = self.running_sketch, self.running_variance
+        identity = torch.eye(self.rank, dtype=sketch.dtype, device=sketch.device)
+        core = self.probe.mT @ sketch
+        core = 0.5 * (core + core.mT)
+        level = core.diagonal().mean()
+        some = (level > 0).to(core.dtype)
+        core = core + torch.where(level > 0, 1e-6 * level, 1) * identity
+        factor = _right_divide(sketch, torch.linalg.cholesky_ex(core).L) * some
+        rest = (variance - factor.square().sum(1)).clamp_min(0)
+        ridge = self.shrinkage * variance.mean()
+        rest = (1 - self.shrinkage) * rest + torch.where(ridge > 0, ridge, 1)
+        # W = (I - G (I + Lᵀ)⁻¹ L⁻¹ Gᵀ) Ψ^(-½) with LLᵀ = I + GᵀG satisfies WᵀW = (Ψ + FFᵀ)⁻¹.
+        down = factor * (1 - self.shrinkage) ** 0.5 / rest.sqrt()[:, None]
+        lower = torch.linalg.cholesky_ex(identity + down.mT @ down).L
+        upper = (identity + lower).mT
+        inner = torch.linalg.solve_triangular(lower, identity, upper=False)
+        inner = torch.linalg.solve_triangular(upper, inner, upper=True)
+        unit = torch.where(self.running_unit > 0, self.running_unit, 1)
+        return rest.sqrt() * unit, down, down @ inner
+
+    def extra_repr(self) -> str:
+        """Width, rank, shrinkage, decay, refresh."""
+        parts = [super().extra_repr(), f"rank={self.rank}", f"shrinkage={self.shrinkage}"]
+        return ", ".join([*parts, f"decay={self.decay}", f"refresh_every={self.refresh_every}"])
+
+
+def _right_divide(matrix: Tensor, lower: Tensor) -> Tensor:
+    """Matrix · lower⁻ᵀ."""
+    quotient: Tensor = torch.linalg.solve_triangular(lower.mT, matrix, upper=True, left=False)
+    return quotient

@@ -1,0 +1,176 @@
+"""One background for each opponent, for few classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlace.backgrounds.base import ClasswiseBackground
+from torchlace.backgrounds.estimated import Method, Shrinkage, Whitener, one_hot
+from torchlace.backgrounds.running import Running
+from torchlace.functional import Moments, empty_moments, unit, update_moments
+
+
+class _Opponents(ClasswiseBackground):
+    """Scores class c by its mean ACE over the backgrounds of all other classes.
+
+    In the pair (c, k) class k is the background, so a background belongs to an opponent: C means
+    and C whitenings serve all C·(C - 1) pairs. A single class is its own opponent.
+    """
+
+    def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
+        """Mean over opponents of the ACE of every sample against every class, (N, C)."""
+        centred = features - self.mean[:, None] if self.has_mean else features[None]
+        directions = signatures.expand(self.num_classes, *signatures.shape)
+        if self.has_covariance:
+            whitening = self._whitenings().to(features.dtype).mT
+            centred, directions = centred @ whitening, directions @ whitening
+        scores = unit(centred) @ unit(directions).mT
+        if self.num_classes == 1:
+            return scores[0]
+        own = torch.eye(self.num_classes, dtype=scores.dtype, device=scores.device)[:, None]
+        return (scores * (1 - own)).sum(0) / (self.num_classes - 1)
+
+    def _whitenings(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def precision(self) -> Tensor:
+        """Σ⁻¹ of every class as opponent, (C, d, d)."""
+        if not self.has_covariance:
+            identity = torch.eye(self.in_features, dtype=self.mean.dtype, device=self.mean.device)
+            return identity.expand(self.num_classes, -1, -1)
+        whitenings = self._whitenings()
+        return whitenings.mT @ whitenings
+
+
+class LearnedOneVsOne(_Opponents):
+    """One-vs-one backgrounds learned by gradient descent, from the identity.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes C; C × d × d numbers are learned.
+        mean: subtract a mean.
+        covariance: whiten.
+        device: as in torch layers.
+        dtype: as in torch layers.
+
+    Example:
+        >>> LearnedOneVsOne(4, 3).cosines(torch.eye(4)[:1], torch.eye(4)[:3]).detach()
+        tensor([[1., 0., 0.]])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        mean: bool = True,
+        covariance: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
+        centers = torch.empty(num_classes, in_features, device=device, dtype=dtype)
+        if mean:
+            self.mean = nn.Parameter(centers)
+        else:
+            self.register_buffer("mean", centers, persistent=False)
+        if covariance:
+            self.factor = nn.Parameter(centers.new_empty(num_classes, in_features, in_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Zero means, identity whitenings."""
+        with torch.no_grad():
+            self.mean.zero_()
+            if self.has_covariance:
+                self.factor.copy_(torch.eye(self.in_features))
+
+    def _whitenings(self) -> Tensor:
+        return self.factor
+
+
+class OneVsOne(Running, _Opponents):
+    """One-vs-one backgrounds estimated from the features of each class.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes C; 2 × C × d × d numbers are kept.
+        shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
+        decay: what a batch still counts one step later.
+        refresh_every: training steps between two whitenings.
+        method: ``"cholesky"`` or ``"newton-schulz"``.
+        mean: subtract the mean.
+        covariance: whiten.
+        sync: sum statistics over all processes of the default group, where there is one.
+        device: as in torch layers.
+        dtype: as in torch layers; half precision is kept in fp32.
+
+    Example:
+        >>> OneVsOne(4, 3).eval().cosines(torch.eye(4)[:1], torch.eye(4)[:3])
+        tensor([[1., 0., 0.]])
+    """
+
+    needs_targets = True
+    _derived = ("whitening",)
+    whitening: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        shrinkage: Shrinkage = 0.1,
+        decay: float = 0.99,
+        refresh_every: int = 10,
+        method: Method = "cholesky",
+        mean: bool = True,
+        covariance: bool = True,
+        sync: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
+        self._configure(decay, refresh_every, sync)
+        self.whitener = Whitener(shrinkage, method)
+        place = torch.empty(0, device=device, dtype=dtype)
+        dtype = torch.promote_types(place.dtype, torch.float32)
+        for name, value in (
+            empty_moments(num_classes, in_features, place.device, dtype)._asdict().items()
+        ):
+            self.register_buffer("mean" if name == "mean" else f"running_{name}", value)
+        self.register_buffer("whitening", torch.empty_like(self.get_buffer("running_covariance")))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget everything: zero means, identity whitenings."""
+        with torch.no_grad():
+            for value in self.moments:
+                value.zero_()
+            identity = torch.eye(self.in_features, dtype=self.whitening.dtype)
+            self.whitening.copy_(identity.expand_as(self.whitening))
+            self._clock.zero_()
+
+    @property
+    def moments(self) -> Moments:
+        """The running statistics, a group for each class."""
+        names = ("mean" if name == "mean" else f"running_{name}" for name in Moments._fields)
+        return Moments(*map(self.get_buffer, names))
+
+    def _whitenings(self) -> Tensor:
+        return self.whitening
+
+    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+        assert targets is not None
+        members = one_hot(targets, self.num_classes, features.dtype)
+        merged = update_moments(self.moments, features, members, self.decay, self._reduction())
+        for old, new in zip(self.moments, merged, strict=True):
+            old.copy_(new)
+
+    def _derive(self) -> tuple[Tensor, ...]:
+        return (self.whitener.whitening(self.moments),)
+
+    def extra_repr(self) -> str:
+        """Width, classes, shrinkage, method."""
+        return f"{super().extra_repr()}, {self.whitener}"

@@ -1,0 +1,142 @@
+"""Backgrounds that follow the features: statistics every step, a whitening every few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from torchlace._checks import check_count, check_number
+from torchlace._precision import FullPrecisionBuffers
+
+
+class Running(FullPrecisionBuffers):
+    """Machinery shared by estimated backgrounds; mixed in before a :class:`Background`.
+
+    A subclass registers its statistics and what it derives from them as buffers, and defines
+    :meth:`_update` (statistics from a batch, in place) and :meth:`_derive` (the tensors named in
+    ``_derived``, from the statistics).
+
+    The step counter lives on the host, so that the decision to refresh
+    waits for no device; it is saved as the extra state of the module.
+    """
+
+    _derived: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._clock = torch.zeros((), dtype=torch.int64, device="cpu")
+        self.forced: bool | None = None
+
+    def _configure(self, decay: float, refresh_every: int, sync: bool) -> None:
+        self.decay = check_number("decay", decay, 0, 1, closed=True)
+        if self.decay == 1:
+            raise ValueError("decay must be below 1: at 1 nothing new would ever be learned")
+        self.refresh_every = check_count("refresh_every", refresh_every)
+        self.sync = sync
+
+    def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
+        """Learn from a batch; in evaluation mode, nothing moves."""
+        if not self.training:
+            return
+        if targets is None and getattr(self, "needs_targets", False):
+            raise ValueError(
+                f"{type(self).__name__} learns from labels: in training mode call "
+                "head.loss(features, targets), or background(features, targets); to predict, "
+                "switch to evaluation mode with .eval() first"
+            )
+        with torch.no_grad():
+            self._update(features.detach().to(self._statistics_dtype()), targets)
+            self._tick()
+
+    def refresh(self) -> None:
+        """Derive the whitening from the statistics now."""
+        with torch.no_grad():
+            self._store(self._derive())
+
+    @property
+    def steps(self) -> int:
+        """Training steps seen."""
+        return int(self._clock)
+
+    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _update")
+
+    def _derive(self) -> tuple[Tensor, ...]:
+        raise NotImplementedError(f"{type(self).__name__} must define _derive")
+
+    def _tick(self) -> None:
+        due = self._clock % self.refresh_every == 0
+        if self.forced is not None:
+            if self.forced:
+                self._store(self._derive())
+        elif torch.compiler.is_compiling():
+            # A Python branch on the counter would be compiled once for every step.
+            self._store(torch.cond(due, self._contiguous, self._current, ()))
+        elif due:
+            self._store(self._derive())
+        self._clock += 1
+
+    def _contiguous(self) -> tuple[Tensor, ...]:
+        return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
+
+    def _current(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, name).clone() for name in self._derived)
+
+    def _store(self, values: tuple[Tensor, ...]) -> None:
+        """Keep what was derived, unless a decomposition failed: then what there was serves on."""
+        finite = torch.stack([torch.isfinite(value.sum()) for value in values]).all()
+        for name, value in zip(self._derived, values, strict=True):
+            buffer = getattr(self, name)
+            buffer.copy_(torch.where(finite, value, buffer))
+
+    def _reduction(self) -> Callable[[Tensor], Tensor] | None:
+        """The sum over all processes, or None where there is only one."""
+        if not (self.sync and dist.is_available() and dist.is_initialized()):
+            return None
+        return _all_reduce if dist.get_world_size() > 1 else None
+
+    def _statistics_dtype(self) -> torch.dtype:
+        return next(self.buffers()).dtype
+
+    def get_extra_state(self) -> Tensor:
+        """The step counter."""
+        return self._clock.clone()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore the step counter."""
+        self._clock = torch.as_tensor(state, dtype=torch.int64, device="cpu").clone()
+
+
+@contextmanager
+def refreshing(module: nn.Module, now: bool) -> Iterator[None]:
+    """Inside, every estimated background in ``module`` refreshes each step, or none does.
+
+    For CUDA graphs: capture one step with and one without, then replay the first every
+    ``refresh_every`` steps. A replay does not run Python, so the backgrounds' own counters stand
+    still; :func:`advance` moves them.
+    """
+    running = [part for part in module.modules() if isinstance(part, Running)]
+    for part in running:
+        part.forced = now
+    try:
+        yield
+    finally:
+        for part in running:
+            part.forced = None
+
+
+def advance(module: nn.Module, steps: int) -> None:
+    """Count ``steps`` training steps that were replayed from a CUDA graph."""
+    for part in module.modules():
+        if isinstance(part, Running):
+            part._clock += steps
+
+
+def _all_reduce(tensor: Tensor) -> Tensor:
+    dist.all_reduce(tensor)
+    return tensor

@@ -1,0 +1,53 @@
+"""Pure tensor mathematics, without state."""
+
+from torchlace.functional.auxiliary import amc_loss, center_loss
+from torchlace.functional.cross_entropy import (
+    chunked_cross_entropy,
+    cross_entropy,
+    reduce,
+    split_logits,
+)
+from torchlace.functional.geometry import ace, angle, cosine, cosine_logits, unit
+from torchlace.functional.gradients import LACEGradients, lace_gradients
+from torchlace.functional.margins import (
+    additive_angular_margin,
+    additive_cosine_margin,
+    multiplicative_angular_margin,
+)
+from torchlace.functional.moments import Moments, empty_moments, update_moments
+from torchlace.functional.scale import auto_scale, loss_floor, max_probability
+from torchlace.functional.whitening import (
+    cholesky_whitening,
+    ledoit_wolf,
+    newton_schulz_whitening,
+    shrink,
+)
+
+__all__ = [
+    "LACEGradients",
+    "Moments",
+    "ace",
+    "additive_angular_margin",
+    "additive_cosine_margin",
+    "amc_loss",
+    "angle",
+    "auto_scale",
+    "center_loss",
+    "cholesky_whitening",
+    "chunked_cross_entropy",
+    "cosine",
+    "cosine_logits",
+    "cross_entropy",
+    "empty_moments",
+    "lace_gradients",
+    "ledoit_wolf",
+    "loss_floor",
+    "max_probability",
+    "multiplicative_angular_margin",
+    "newton_schulz_whitening",
+    "reduce",
+    "shrink",
+    "split_logits",
+    "unit",
+    "update_moments",
+]

@@ -1,0 +1,56 @@
+"""Losses on features that accompany a classifier: centre loss and angular margin contrastive loss.
+
+Both return one value for each sample, so that class weights, ignored samples and reductions mean
+what they mean for cross-entropy; the loss of the papers is the mean of these values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchlace.functional.geometry import angle
+
+
+def center_loss(features: Tensor, targets: Tensor, centers: Tensor) -> Tensor:
+    """Squared Euclidean distance of every sample to the centre of its class, (N,).
+
+    Summed over the features, without the factor ½.
+
+    Args:
+        features: (N, d).
+        targets: class indices, (N,); a negative one marks a sample without a class and gives 0.
+        centers: (C, d).
+
+    Example:
+        >>> center_loss(torch.tensor([[3.0, 4.0]]), torch.tensor([0]), torch.zeros(2, 2))
+        tensor([25.])
+    """
+    distances = (features - centers[targets.clamp_min(0)]).square().sum(-1)
+    return torch.where(targets >= 0, distances, 0)
+
+
+def amc_loss(features: Tensor, targets: Tensor, margin: float = 0.5) -> Tensor:
+    """Angular margin contrastive loss of every sample, (N,).
+
+    Sample i of the first half of the batch is paired with sample i of the second half. A pair at
+    angle θ costs θ² if its labels agree and max(0, margin - θ)² if not. Both members carry
+    its cost, scaled so that the mean over the batch is the mean over the pairs.
+
+    Args:
+        features: (N, d); the last sample of an odd batch has no partner.
+        targets: class indices, (N,); pairs with a negative one are left out.
+        margin: angle in radians beyond which different classes are far enough apart.
+
+    Example:
+        >>> amc_loss(torch.eye(2), torch.tensor([0, 1]))  # 90° apart, further than the margin
+        tensor([0., 0.])
+    """
+    pairs = features.shape[0] // 2
+    left, right = targets[:pairs], targets[pairs : 2 * pairs]
+    theta = angle(features[:pairs], features[pairs : 2 * pairs])
+    costs = torch.where(left == right, theta.square(), (margin - theta).clamp_min(0).square())
+    valid = (left >= 0) & (right >= 0)
+    samples = (targets >= 0).sum()
+    costs = torch.where(valid, costs, 0) * (samples / (2 * valid.sum().clamp_min(1)))
+    return torch.cat([costs, costs, costs.new_zeros(features.shape[0] - 2 * pairs)])

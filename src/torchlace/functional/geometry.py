@@ -1,0 +1,128 @@
+"""Directions, cosines, angles and the ACE statistic."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale the last dimension to length one, at any magnitude; zero vectors stay zero.
+
+    Squares neither overflow nor underflow (features of 1e±20 in fp32 are fine), and the gradient at
+    a zero vector is finite.
+
+    Example:
+        >>> unit(torch.tensor([[3e20, 4e20], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    vectors = vectors / _magnitude(vectors)
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(length > 0, length, 1)
+
+
+def cosine(vectors: Tensor, others: Tensor) -> Tensor:
+    """Cosine between every row of ``vectors`` (N, d) and every row of ``others`` (C, d): (N, C).
+
+    Example:
+        >>> cosine(torch.eye(2), torch.tensor([[1.0, 1.0], [0.0, -2.0]]))
+        tensor([[ 0.7071,  0.0000],
+                [ 0.7071, -1.0000]])
+    """
+    return unit(vectors) @ unit(others).mT
+
+
+def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Tensor:
+    """:func:`cosine` times ``scale``, the scale applied to the smaller matrix.
+
+    Example:
+        >>> cosine_logits(torch.eye(2), torch.eye(2), 30.0)
+        tensor([[30.,  0.],
+                [ 0., 30.]])
+    """
+    return (unit(vectors) * scale) @ unit(others).mT
+
+
+def angle(vectors: Tensor, others: Tensor) -> Tensor:
+    """Angle in [0, π] between corresponding rows, with a finite gradient everywhere.
+
+    The arc cosine has an infinite slope at ±1; twice the arc tangent of the half-angle has none.
+
+    Example:
+        >>> angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+        tensor([0.7854])
+    """
+    a, b = unit(vectors), unit(others)
+    return 2 * torch.atan2(
+        torch.linalg.vector_norm(a - b, dim=-1), torch.linalg.vector_norm(a + b, dim=-1)
+    )
+
+
+def ace(
+    features: Tensor,
+    signatures: Tensor,
+    mean: Tensor | None = None,
+    *,
+    precision: Tensor | None = None,
+    whitening: Tensor | None = None,
+    centre_signatures: bool = False,
+    squared: bool = False,
+) -> Tensor:
+    r"""Adaptive cosine estimator (Eq. 3) of every sample against every signature.
+
+    .. math:: D(x, s) = \frac{s^T Σ^{-1} (x - μ)}
+              {\sqrt{s^T Σ^{-1} s}\,\sqrt{(x - μ)^T Σ^{-1} (x - μ)}}
+
+    The defaults are the paper's. Classical detectors subtract the mean from the signature too
+    (``centre_signatures=True``) and often square the statistic (``squared=True``).
+
+    Args:
+        features: samples, (N, d).
+        signatures: one row for each target or class, (C, d).
+        mean: background mean μ, (d,); none is subtracted if omitted.
+        precision: inverse background covariance Σ⁻¹, (d, d).
+        whitening: alternatively any W, (k, d), with WᵀW = Σ⁻¹. Neither of the two: the identity.
+        centre_signatures: subtract ``mean`` from the signatures as well.
+        squared: return the square, in [0, 1].
+
+    Returns:
+        Scores in [-1, 1], (N, C). A sample or signature of length zero scores 0.
+
+    Example:
+        >>> x = torch.tensor([[3.0, 1.0]])
+        >>> ace(x, torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 1.0]), precision=torch.eye(2))
+        tensor([[1.]])
+    """
+    if precision is not None and whitening is not None:
+        raise ValueError("give either precision or whitening, not both: one determines the other")
+    if mean is not None:
+        features = features - mean
+        signatures = signatures - mean if centre_signatures else signatures
+    if whitening is not None:
+        scores = cosine(features @ whitening.mT, signatures @ whitening.mT)
+    elif precision is not None:
+        scores = _precision_cosine(features, signatures, precision)
+    else:
+        scores = cosine(features, signatures)
+    return scores.square() if squared else scores
+
+
+def _precision_cosine(features: Tensor, signatures: Tensor, precision: Tensor) -> Tensor:
+    features, signatures = features / _magnitude(features), signatures / _magnitude(signatures)
+    mapped, projected = features @ precision, signatures @ precision
+    lengths = _root((mapped * features).sum(-1))[:, None] * _root((projected * signatures).sum(-1))
+    return (features @ projected.mT) / torch.where(lengths > 0, lengths, 1)
+
+
+def _root(squares: Tensor) -> Tensor:
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
+
+
+def _magnitude(vectors: Tensor) -> Tensor:
+    """The largest absolute entry of each row; directions don't depend on it, so no gradient."""
+    if vectors.shape[-1] == 0:
+        return vectors.new_ones(*vectors.shape[:-1], 1)
+    largest = vectors.detach().abs().amax(-1, keepdim=True)
+    return torch.where(largest > 0, largest, 1)

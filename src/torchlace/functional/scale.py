@@ -1,0 +1,40 @@
+"""What a scale allows: cosines lie in [-1, 1], so the scale alone bounds every probability."""
+
+from __future__ import annotations
+
+import math
+
+
+def auto_scale(num_classes: int) -> float:
+    """The scale that follows from the number of classes: √2·ln(max(C - 1, 2)).
+
+    AdaCos' fixed scale, kept positive for one and two classes.
+
+    Example:
+        >>> [round(auto_scale(c), 2) for c in (1, 2, 10, 20, 100)]
+        [0.98, 0.98, 3.11, 4.16, 6.5]
+    """
+    return math.sqrt(2) * math.log(max(num_classes - 1, 2))
+
+
+def max_probability(num_classes: int, scale: float) -> float:
+    """The largest probability all classes can reach at once under ``scale``·cosine logits.
+
+    Reached where the signatures form a simplex and every feature lies on its own.
+
+    Example:
+        >>> [round(max_probability(c, 1.0), 3) for c in (10, 20, 100)]
+        [0.252, 0.131, 0.027]
+    """
+    return math.exp(-loss_floor(num_classes, scale))
+
+
+def loss_floor(num_classes: int, scale: float) -> float:
+    """The smallest cross-entropy that ``scale``·cosine logits can reach on balanced classes.
+
+    Example:
+        >>> [round(loss_floor(c, 1.0), 2) for c in (10, 20, 100)]
+        [1.38, 2.03, 3.61]
+    """
+    others = num_classes - 1
+    return math.log1p(others * math.exp(-scale * num_classes / others)) if others else 0.0

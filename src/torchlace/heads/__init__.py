@@ -1,0 +1,78 @@
+"""Classification heads, by class and by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchlace._checks import check_choice
+from torchlace.heads.base import Head
+from torchlace.heads.cosine import AdaCos, ArcFace, CosFace, CosineHead, NormFace, SphereFace
+from torchlace.heads.fold import Folded, Normalize
+from torchlace.heads.joint import Joint
+from torchlace.heads.lace import LACE
+from torchlace.heads.softmax import AMC, Center, Softmax
+from torchlace.heads.temperature import fit_temperature
+
+__all__ = [
+    "AMC",
+    "LACE",
+    "AdaCos",
+    "ArcFace",
+    "Center",
+    "CosFace",
+    "CosineHead",
+    "Folded",
+    "Head",
+    "Joint",
+    "NormFace",
+    "Normalize",
+    "Softmax",
+    "SphereFace",
+    "create",
+    "fit_temperature",
+    "names",
+    "register",
+]
+
+_REGISTRY: dict[str, Callable[..., Head]] = {
+    "softmax": Softmax,
+    "lace": LACE,
+    "lace-learned": LACE.learned,
+    "lace-published": LACE.published,
+    "arcface": ArcFace,
+    "cosface": CosFace,
+    "sphereface": SphereFace,
+    "center": Center,
+    "amc": AMC,
+    "normface": NormFace,
+    "adacos": AdaCos,
+}
+
+
+def names() -> list[str]:
+    """Names that :func:`create` knows.
+
+    Example:
+        >>> names()[:3]
+        ['adacos', 'amc', 'arcface']
+    """
+    return sorted(_REGISTRY)
+
+
+def create(name: str, in_features: int, num_classes: int, **options: Any) -> Head:
+    """A head by name.
+
+    Example:
+        >>> create("arcface", 512, 10, margin=0.1)
+        ArcFace(512, 10, scale=30, margin=0.1)
+    """
+    factory = _REGISTRY[check_choice("head", name, _REGISTRY)]
+    return factory(in_features, num_classes, **options)
+
+
+def register(name: str, factory: Callable[..., Head]) -> None:
+    """Add a head of your own under ``name``; ``factory(in_features, num_classes, **options)``."""
+    if name in _REGISTRY:
+        raise ValueError(f"a head named {name!r} exists already")
+    _REGISTRY[name] = factory

@@ -1,0 +1,202 @@
+"""What every head is: logits from features, and a loss that takes what cross-entropy takes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from torchlace._checks import (
+    check_choice,
+    check_class_weight,
+    check_count,
+    check_features,
+    check_number,
+    check_targets,
+)
+from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision
+from torchlace.functional import reduce
+from torchlace.heads.fold import Folded
+from torchlace.heads.temperature import fit_temperature
+
+Chunk = int | Literal["auto"] | None
+
+# N × C logits of 2²⁷ entries are half a gigabyte in fp32, and a step holds several such tensors.
+_DENSE_LIMIT = 2**27
+_CHUNK_LIMIT = 2**25
+
+
+class LossOptions(NamedTuple):
+    """How the loss treats classes and labels; everything but the reduction."""
+
+    weight: Tensor | None
+    label_smoothing: float
+    ignore_index: int
+
+
+class Head(FullPrecisionBuffers):
+    """A classification head: replaces the last linear layer of a network.
+
+    Attributes:
+        in_features: width of the features.
+        num_classes: number of classes C.
+        weight: the learned class vectors, (C, d).
+        temperature: what :meth:`probabilities` divides the logits by; 1 until :meth:`calibrate`.
+        chunk: classes computed at a time in the loss: ``"auto"`` (all, unless N × C is huge), a
+            number, or None for all.
+    """
+
+    temperature: Tensor
+    weight: nn.Parameter
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        chunk: Chunk = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = check_count("in_features", in_features)
+        self.num_classes = check_count("num_classes", num_classes)
+        self.chunk: Chunk = chunk
+        if chunk != "auto" and chunk is not None:
+            check_count("chunk", chunk)
+        self.weight = nn.Parameter(
+            torch.empty(num_classes, in_features, device=device, dtype=dtype)
+        )
+        one = torch.ones((), device=device, dtype=compute_dtype(self.weight))
+        self.register_buffer("temperature", one)
+        bound = 1 / math.sqrt(in_features)
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits, (N, C), in fp32 or better. Labels are never needed."""
+        check_features(features, self.in_features)
+        with full_precision(features):
+            return self._logits(self._lift(features))
+
+    def loss(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        *,
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+        reduction: Literal["mean", "sum", "none"] = "mean",
+    ) -> Tensor:
+        """The training loss, with margins and auxiliary terms.
+
+        Args:
+            features: (N, d).
+            targets: class indices, (N,).
+            weight: class weights, (C,), as in :func:`torch.nn.functional.cross_entropy`.
+            label_smoothing: in [0, 1], likewise.
+            ignore_index: label of samples that don't count, likewise.
+            reduction: ``"mean"``, ``"sum"`` or ``"none"``, likewise; where no sample counts the
+                mean is 0.
+        """
+        check_features(features, self.in_features)
+        check_targets(targets, features.shape[0], self.num_classes, ignore_index)
+        check_class_weight(weight, self.num_classes)
+        check_number("label_smoothing", label_smoothing, 0, 1, closed=True)
+        check_choice("reduction", reduction, ("mean", "sum", "none"))
+        with full_precision(features):
+            features = self._lift(features)
+            weight = None if weight is None else weight.to(features)
+            options = LossOptions(weight, label_smoothing, ignore_index)
+            losses = self._losses(features, targets.long(), options)
+            return reduce(losses, targets, reduction, weight=weight, ignore_index=ignore_index)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """The class of every sample, (N,)."""
+        logits: Tensor = self(features)
+        return logits.argmax(dim=1)
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """Class probabilities at the fitted temperature, (N, C)."""
+        return torch.softmax(self(features) / self.temperature, dim=1)
+
+    def calibrate(self, features: Tensor, targets: Tensor, *, ignore_index: int = -100) -> Self:
+        """Fit the temperature of :meth:`probabilities` on held-out samples; decisions don't change.
+
+        Nothing but :attr:`temperature` moves, whatever mode the head is in.
+        """
+        check_targets(targets, features.shape[0], self.num_classes, ignore_index)
+        mode = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                logits = self(features)
+        finally:
+            self.train(mode)
+        self.temperature.copy_(fit_temperature(logits, targets, ignore_index))
+        return self
+
+    def fold(self) -> Folded:
+        """Plain layers with the same scores, for export and serving.
+
+        Raises:
+            ValueError: where no plain form exists.
+        """
+        raise ValueError(f"{type(self).__name__} has no form in plain layers")
+
+    def describe(self) -> str:
+        """A sentence on what this head does; warns where its settings can't work."""
+        return f"{type(self).__name__}: {self.in_features} features, {self.num_classes} classes"
+
+    @property
+    def signatures(self) -> Tensor:
+        """The class vectors, (C, d)."""
+        return self.weight
+
+    def _logits(self, features: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define _logits")
+
+    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+        """The loss of every sample, (N,), class weights included."""
+        raise NotImplementedError(f"{type(self).__name__} must define _losses")
+
+    def _lift(self, features: Tensor) -> Tensor:
+        return features.to(compute_dtype(self.weight))
+
+    def _chunk_for(self, rows: int) -> int | None:
+        """Classes in a slice of the loss, or None for all at once."""
+        if self.chunk != "auto":
+            return self.chunk
+        if rows * self.num_classes <= _DENSE_LIMIT:
+            return None
+        return max(256, _CHUNK_LIMIT // rows)
+
+    def extra_repr(self) -> str:
+        """Width and number of classes."""
+        return f"{self.in_features}, {self.num_classes}"
+
+
+def warn(message: str) -> None:
+    """Warn the caller of a public method."""
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def sample_weights(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    """Per-sample ``values`` times their class weight; 0 for ignored samples."""
+    known = targets != options.ignore_index
+    if options.weight is not None:
+        values = values * options.weight[torch.where(known, targets, 0)]
+    return torch.where(known, values, 0)
+
+
+def unlabelled(targets: Tensor, ignore_index: int) -> Tensor:
+    """Targets with -1 for samples without a class."""
+    return torch.where(targets == ignore_index, -1, targets)
+
+
+def join(parts: dict[str, Any]) -> str:
+    """``name=value`` pairs for a repr."""
+    return ", ".join(f"{name}={value}" for name, value in parts.items())

@@ -1,0 +1,49 @@
+"""Plain layers with the scores of a head."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from torchlace.functional import unit
+
+
+class Normalize(nn.Module):
+    """Scale every row to length one.
+
+    Example:
+        >>> Normalize()(torch.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Rows of length one; zero rows stay zero."""
+        return unit(features)
+
+
+class Folded(nn.Sequential):
+    """What :meth:`Head.fold` returns: linear and normalising layers, and the temperature.
+
+    Calling it gives the head's logits; :meth:`probabilities` divides them by the temperature, which
+    stays a separate last factor so that scores remain comparable.
+    """
+
+    temperature: Tensor
+
+    def __init__(self, temperature: Tensor, **layers: nn.Module) -> None:
+        super().__init__(OrderedDict(layers))
+        self.register_buffer("temperature", temperature.detach().clone())
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """Class probabilities at the fitted temperature, (N, C)."""
+        return torch.softmax(self(features) / self.temperature, dim=1)
+
+
+def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A linear layer with copies of these weights."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight.detach().clone())
+    layer.bias = None if bias is None else nn.Parameter(bias.detach().clone())  # type: ignore[assignment]
+    return layer

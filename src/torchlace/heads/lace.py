@@ -1,0 +1,214 @@
+"""The Learnable Adaptive Cosine Estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from torchlace import backgrounds
+from torchlace._checks import check_choice
+from torchlace.backgrounds import Background, ClasswiseBackground
+from torchlace.functional import unit
+from torchlace.heads.cosine import CosineHead, Scale
+from torchlace.heads.fold import Folded, Normalize, linear
+
+Space = Literal["whitened", "features"]
+
+
+class LACE(CosineHead):
+    """Cosines to class signatures in the space whitened by the background.
+
+    With the defaults there is nothing to tune: the background is estimated from the features and
+    the scale follows from the number of classes.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        background: a name of :func:`torchlace.backgrounds.names`, or a background.
+        scale: a number, ``"auto"`` (from the number of classes) or ``"learned"`` (from there).
+        signature_space: where the signatures live: ``"whitened"``, or ``"features"`` as Eq. 3
+            writes. By default whitened for estimated backgrounds and features for learned ones.
+        nonnegative: keep all entries of the signatures at zero or above.
+        mean: subtract the background mean.
+        covariance: whiten by the background covariance.
+        background_options: passed on where ``background`` is a name.
+        **options: ``chunk``, ``device``, ``dtype`` as for every head.
+
+    Example:
+        >>> head = LACE(512, num_classes=100)
+        >>> features, targets = torch.randn(32, 512), torch.randint(100, (32,))
+        >>> loss = head.loss(features, targets)  # in training mode, the background learns here
+        >>> head.eval()(features).shape
+        torch.Size([32, 100])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        background: str | Background = "estimated",
+        scale: Scale = "auto",
+        signature_space: Space | None = None,
+        nonnegative: bool = False,
+        mean: bool = True,
+        covariance: bool = True,
+        background_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, scale=scale, **options)
+        if isinstance(background, str):
+            place = {key: value for key, value in options.items() if key in ("device", "dtype")}
+            parts: dict[str, Any] = {
+                "mean": mean,
+                "covariance": covariance,
+                **place,
+                **(background_options or {}),
+            }
+            background = backgrounds.create(background, in_features, num_classes, **parts)
+        elif background_options or not (mean and covariance):
+            raise TypeError(
+                "mean, covariance and background_options belong to the background: set them on the "
+                f"{type(background).__name__} that was passed"
+            )
+        _check_fits(background, in_features, num_classes)
+        self.background = background
+        self.signature_space = _space(background, signature_space)
+        self.nonnegative = nonnegative
+        if self.signature_space == "whitened" and background.out_features != in_features:
+            bound = in_features**-0.5
+            weight = self.weight.new_empty(num_classes, background.out_features)
+            self.weight = torch.nn.Parameter(weight.uniform_(-bound, bound))
+
+    @classmethod
+    def published(cls, in_features: int, num_classes: int, **options: Any) -> LACE:
+        """The paper's: learned mean and covariance from its random start, scale 1.
+
+        With scale 1 no probability can exceed .252 for 10 classes and .027 for 100, which is why it
+        fails on many classes; :meth:`describe` says so.
+
+        Example:
+            >>> LACE.published(512, num_classes=10).scale
+            1.0
+        """
+        return cls._learned(in_features, num_classes, "matrix", 1.0, options)
+
+    @classmethod
+    def learned(cls, in_features: int, num_classes: int, **options: Any) -> LACE:
+        """Mean and whitening learned from zero and the identity, with the automatic scale.
+
+        Example:
+            >>> LACE.learned(8, num_classes=10).background
+            Learned(8, form='factor')
+        """
+        return cls._learned(in_features, num_classes, "factor", "auto", options)
+
+    @classmethod
+    def _learned(
+        cls, in_features: int, num_classes: int, form: str, scale: Scale, options: dict[str, Any]
+    ) -> LACE:
+        options = {"background": "learned", "scale": scale, **options}
+        if options["background"] == "learned":
+            options["background_options"] = {
+                "form": form,
+                **(options.get("background_options") or {}),
+            }
+        return cls(in_features, num_classes, **options)
+
+    @property
+    def signatures(self) -> Tensor:
+        """The class signatures in the space they live in, (C, d)."""
+        return self.weight.abs() if self.nonnegative else self.weight
+
+    def whiten(self, features: Tensor) -> Tensor:
+        """Features in the whitened space, for looking at; nothing is learned from them."""
+        if (
+            isinstance(self.background, ClasswiseBackground)
+            and not self.background.shared_whitening
+        ):
+            raise ValueError(
+                f"{type(self.background).__name__} whitens differently for every class; read "
+                "background.precision instead"
+            )
+        return self.background.whiten(self._lift(features))
+
+    def whitened_signatures(self) -> Tensor:
+        """The class signatures in the whitened space, (C, k)."""
+        if self.signature_space == "whitened":
+            return self.signatures
+        return self.background.transform(self._lift(self.signatures))
+
+    def fold(self) -> Folded:
+        """Linear → Normalize → Linear, for one background common to all classes."""
+        background = self.background
+        if isinstance(background, ClasswiseBackground):
+            raise ValueError(
+                f"{type(background).__name__} compares each class in its own space, which has no "
+                "form in plain layers; export the head itself instead"
+            )
+        identity = torch.eye(self.in_features, device=self.weight.device)
+        matrix = background.transform(self._lift(identity)).mT
+        layers: dict[str, torch.nn.Module] = {}
+        if background.has_mean or background.has_covariance:
+            bias = -matrix @ background.mean.to(matrix.dtype) if background.has_mean else None
+            layers["whiten"] = linear(matrix, bias)
+        scores = unit(self.whitened_signatures()) * self.scale
+        return Folded(self.temperature, **layers, normalize=Normalize(), scores=linear(scores))
+
+    def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+        background, signatures = self.background, self.signatures.to(features.dtype)
+        background.observe(features, targets)
+        if self.signature_space == "whitened":
+            return background.whiten(features), signatures
+        # One call for both, so that a background that solves factorises its matrix once.
+        joined = torch.cat([background.centre(features), signatures])
+        whitened = background.transform(joined)
+        return whitened[: features.shape[0]], whitened[features.shape[0] :]
+
+    def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
+        background = self.background
+        if not isinstance(background, ClasswiseBackground):
+            return super()._dense(features, targets)
+        background.observe(features, targets)
+        signatures = self.whitened_signatures().to(features.dtype)
+        return background.cosines(features, signatures) * self.scale
+
+    def _chunk_for(self, rows: int) -> int | None:
+        return (
+            None if isinstance(self.background, ClasswiseBackground) else super()._chunk_for(rows)
+        )
+
+    def extra_repr(self) -> str:
+        """With the space of the signatures."""
+        signed = ", nonnegative=True" if self.nonnegative else ""
+        return f"{super().extra_repr()}, signature_space={self.signature_space!r}{signed}"
+
+
+def _check_fits(background: Background, in_features: int, num_classes: int) -> None:
+    if background.in_features != in_features:
+        raise ValueError(
+            f"the background has {background.in_features} features, the head {in_features}: make "
+            "both the same"
+        )
+    if isinstance(background, ClasswiseBackground) and background.num_classes != num_classes:
+        raise ValueError(
+            f"the background has {background.num_classes} classes, the head {num_classes}: make "
+            "both the same"
+        )
+
+
+def _space(background: Background, wanted: Space | None) -> str:
+    estimated = isinstance(background, backgrounds.Running)
+    if isinstance(background, ClasswiseBackground) and not background.shared_whitening:
+        if wanted == "whitened":
+            raise ValueError(
+                f"{type(background).__name__} has no whitened space common to all classes: use "
+                'signature_space="features"'
+            )
+        return "features"
+    if wanted is None:
+        return "whitened" if estimated else "features"
+    return check_choice("signature_space", wanted, ("whitened", "features"))

@@ -1,0 +1,147 @@
+"""The linear softmax layer, alone and beside a loss on features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchlace._checks import check_number
+from torchlace.functional import amc_loss, center_loss, chunked_cross_entropy, cross_entropy
+from torchlace.heads.base import Head, LossOptions, join, sample_weights, unlabelled
+from torchlace.heads.fold import Folded, linear
+
+
+class Softmax(Head):
+    """A linear layer with softmax cross-entropy.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        bias: add a learned bias.
+        chunk: see :class:`Head`.
+        device: as in torch layers.
+        dtype: as in torch layers.
+
+    Example:
+        >>> head = Softmax(512, 10)
+        >>> head.loss(torch.zeros(4, 512), torch.arange(4), label_smoothing=0.1).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, bias: bool = True, **options: Any
+    ) -> None:
+        super().__init__(in_features, num_classes, **options)
+        self.bias = nn.Parameter(self.weight.new_zeros(num_classes)) if bias else None
+
+    def fold(self) -> Folded:
+        """A linear layer."""
+        return Folded(self.temperature, scores=linear(self.weight, self.bias))
+
+    def _logits(self, features: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(features.dtype)
+        return F.linear(features, self.weight.to(features.dtype), bias)
+
+    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+        chunk = self._chunk_for(features.shape[0])
+        if chunk is None:
+            return cross_entropy(self._logits(features), targets, **options._asdict())
+        weight = self.weight.to(features.dtype)
+        bias = None if self.bias is None else self.bias.to(features.dtype)
+        return chunked_cross_entropy(
+            features, weight, targets, bias=bias, chunk=chunk, **options._asdict()
+        )
+
+
+class Auxiliary(Softmax):
+    """Softmax joined with a loss on the features: ``softmax_weight``·CE + ``auxiliary_weight``·aux.
+
+    Class weights and ignored samples count for both parts, label smoothing for the first.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        auxiliary_weight: float = 0.1,
+        softmax_weight: float = 0.9,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, **options)
+        self.auxiliary_weight = check_number("auxiliary_weight", auxiliary_weight, 0, closed=True)
+        self.softmax_weight = check_number("softmax_weight", softmax_weight, 0, closed=True)
+
+    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+        auxiliary = self._auxiliary(features, unlabelled(targets, options.ignore_index))
+        return self.softmax_weight * super()._losses(
+            features, targets, options
+        ) + self.auxiliary_weight * sample_weights(auxiliary, targets, options)
+
+    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define _auxiliary")
+
+    def extra_repr(self) -> str:
+        """Width, classes and the two weights."""
+        weights = {"auxiliary_weight": self.auxiliary_weight, "softmax_weight": self.softmax_weight}
+        return f"{super().extra_repr()}, {join(weights)}"
+
+
+class Center(Auxiliary):
+    """Softmax joined with centre loss (Wen et al., 2016), weighted .9 and .1 as in the paper.
+
+    The centres are learned by gradient descent like every other parameter.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        auxiliary_weight: of the centre loss.
+        softmax_weight: of the cross-entropy.
+        **options: as for :class:`Softmax`.
+
+    Example:
+        >>> Center(2, 10).centers.shape
+        torch.Size([10, 2])
+    """
+
+    def __init__(self, in_features: int, num_classes: int, **options: Any) -> None:
+        super().__init__(in_features, num_classes, **options)
+        self.centers = nn.Parameter(torch.zeros_like(self.weight))
+
+    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
+        return center_loss(features, targets, self.centers.to(features.dtype))
+
+
+class AMC(Auxiliary):
+    """Softmax joined with angular margin contrastive loss (Choi et al., 2020), .9 and .1.
+
+    Pairs are the first half of the batch against the second, told apart by the true labels.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        margin: angle in radians, in (0, π), beyond which different classes are far enough apart.
+        auxiliary_weight: of the contrastive loss.
+        softmax_weight: of the cross-entropy.
+        **options: as for :class:`Softmax`.
+
+    Example:
+        >>> AMC(512, 10)
+        AMC(512, 10, auxiliary_weight=0.1, softmax_weight=0.9, margin=0.5)
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, margin: float = 0.5, **options: Any
+    ) -> None:
+        super().__init__(in_features, num_classes, **options)
+        self.margin = check_number("margin", margin, 0, torch.pi)
+
+    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
+        return amc_loss(features, targets, self.margin)
+
+    def extra_repr(self) -> str:
+        """With the margin."""
+        return f"{super().extra_repr()}, margin={self.margin}"
