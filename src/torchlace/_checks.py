@@ -55,7 +55,7 @@ def check_features(features: Tensor, width: int) -> None:
     if _values_visible(features) and not torch.isfinite(features).all():
         bad = (~torch.isfinite(features)).any(dim=1).nonzero().flatten().tolist()
         raise ValueError(
-            f"features hold NaN or infinite values in {len(bad)} of {features.shape[0]} rows (first: "
+            f"features hold NaN or infinite values in {len(bad)} of {len(features)} rows (first "
             f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
             "rate, clip gradients or look at the data"
         )

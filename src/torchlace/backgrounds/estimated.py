@@ -38,6 +38,11 @@ class Whitener:
         self.shrinkage = shrinkage
         self.method = check_choice("method", method, ("cholesky", "newton-schulz"))
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether the amount of shrinkage follows the samples."""
+        return isinstance(self.shrinkage, str)
+
     def shrunk(self, moments: Moments) -> Tensor:
         """The covariance in units of ``moments.unit`` squared, shrunk, (G, d, d)."""
         covariance = moments.covariance
@@ -146,16 +151,16 @@ class Estimated(Running, Background):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         weights = self._weights(features, targets)
-        merged = update_moments(self.moments, features, weights, self.decay, self._reduction())
-        for old, new in zip(self.moments, merged, strict=True):
-            old.copy_(new)
+        old, reduction = self.moments, self._reduction()
+        adaptive = self.whitener.adaptive
+        store(old, update_moments(old, features, weights, self.decay, reduction, fourth=adaptive))
 
     def _derive(self) -> tuple[Tensor, ...]:
         return (self.whitener.whitening(self.moments)[0],)
 
-    def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor:
+    def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor | None:
         if targets is None or self.num_classes is None or self.samples == "all":
-            return features.new_ones(1, features.shape[0])
+            return None
         members = one_hot(targets, self.num_classes, features.dtype)
         counts, reduction = members.sum(1), self._reduction()
         counts = counts if reduction is None else reduction(counts)
@@ -169,6 +174,13 @@ class Estimated(Running, Background):
         parts = [super().extra_repr(), str(self.whitener), f"decay={self.decay}"]
         parts.append(f"refresh_every={self.refresh_every}")
         return ", ".join([*parts, *(["samples='nontarget'"] if self.needs_targets else [])])
+
+
+def store(moments: Moments, merged: Moments) -> None:
+    """Copy what an update changed."""
+    for old, new in zip(moments, merged, strict=True):
+        if new is not old:
+            old.copy_(new)
 
 
 def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

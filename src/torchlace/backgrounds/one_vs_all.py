@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_count
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Whitener, one_hot
+from torchlace.backgrounds.estimated import Method, Whitener, one_hot, store
 from torchlace.backgrounds.running import Running
 from torchlace.functional import Moments, empty_moments, unit, update_moments
 
@@ -279,9 +279,10 @@ class OneVsAll(Running, ClasswiseBackground):
         for old, new in ((self.class_mass, mass), (self.class_mean, means)):
             old.copy_(torch.where(finite, new, old))
         known = members.sum(0, keepdim=True)
-        merged = update_moments(self.moments, features, known, self.decay, reduction)
-        for old, new in zip(self.moments, merged, strict=True):
-            old.copy_(new)
+        moments = self.moments
+        store(
+            moments, update_moments(moments, features, known, self.decay, reduction, fourth=False)
+        )
 
     def _derive(self) -> tuple[Tensor, ...]:
         moments = self.moments

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Shrinkage, Whitener, one_hot
+from torchlace.backgrounds.estimated import Method, Shrinkage, Whitener, one_hot, store
 from torchlace.backgrounds.running import Running
 from torchlace.functional import Moments, empty_moments, unit, update_moments
 
@@ -164,9 +164,9 @@ class OneVsOne(Running, _Opponents):
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None
         members = one_hot(targets, self.num_classes, features.dtype)
-        merged = update_moments(self.moments, features, members, self.decay, self._reduction())
-        for old, new in zip(self.moments, merged, strict=True):
-            old.copy_(new)
+        old, reduction = self.moments, self._reduction()
+        adaptive = self.whitener.adaptive
+        store(old, update_moments(old, features, members, self.decay, reduction, fourth=adaptive))
 
     def _derive(self) -> tuple[Tensor, ...]:
         return (self.whitener.whitening(self.moments),)

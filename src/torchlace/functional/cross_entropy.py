@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace.functional.geometry import _magnitude
+from torchlace.functional.geometry import row_lengths
 
 Margin = Callable[[Tensor], Tensor]
 
@@ -224,9 +224,7 @@ def _directions(vectors: Tensor, normalize: bool) -> tuple[Tensor, Tensor]:
     """The vectors as they enter the logits, and their lengths (1 for zero vectors)."""
     if not normalize:
         return vectors, vectors.new_ones(())
-    magnitude = _magnitude(vectors)
-    lengths = torch.linalg.vector_norm(vectors / magnitude, dim=-1, keepdim=True) * magnitude
-    lengths = torch.where(lengths > 0, lengths, 1)
+    lengths = row_lengths(vectors)
     return vectors / lengths, lengths
 
 

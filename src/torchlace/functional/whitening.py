@@ -19,10 +19,11 @@ def shrink(covariance: Tensor, amount: float | Tensor) -> Tensor:
                 [0., 1.]])
     """
     variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    amount = torch.as_tensor(amount, dtype=covariance.dtype, device=covariance.device)
     ridge = torch.where(variance > 0, amount * variance, 1)[..., None, None]
+    if isinstance(amount, Tensor):
+        amount = amount[..., None, None]
     identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    return (1 - amount[..., None, None]) * covariance + ridge * identity
+    return (1 - amount) * covariance + ridge * identity
 
 
 def ledoit_wolf(covariance: Tensor, fourth: Tensor, spread: Tensor) -> Tensor:
