@@ -1,0 +1,39 @@
+"""The command line: one command per verb; each parses, calls one function and prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchlace.cli import data, evaluate, predict, show, train
+
+app = typer.Typer(
+    name="torchlace",
+    help="Train and use classifiers with LACE and its relatives.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("heads")(show.heads)
+app.command("config")(show.config)
+app.add_typer(data.app, name="data")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import torchlace
+
+        typer.echo(torchlace.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train and use classifiers with LACE and its relatives."""

@@ -1,0 +1,5 @@
+"""``python -m torchlace.cli``."""
+
+from torchlace.cli import app
+
+app()

@@ -1,0 +1,221 @@
+"""``torchlace data``: list, fetch, import, check and show the sets of images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from torchlace.data import ImageData
+
+app = typer.Typer(
+    name="data",
+    help="List, fetch, import, check and show sets of images.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Where packs live [default: $TORCHLACE_DATA or ~/.cache/torchlace]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Go on without image files that can't be read.")
+]
+Name = Annotated[str, typer.Argument(help="A known name, a pack, a folder, a CSV or a .npz.")]
+
+
+@app.command("list")
+def list_sets(root: Root = None, as_json: Json = False) -> None:
+    """List the sets that are known and those that are here."""
+    from torchlace.data import data_root
+
+    place = data_root(root)
+    rows = _sets(place)
+    if as_json:
+        print(json.dumps({"root": str(place), "sets": rows}, indent=1))
+        return
+    table = _table(
+        f"Sets of images (packs in {place})", "name", "images", "classes", "what", "here"
+    )
+    for row in rows:
+        count = f"{row['images']:,}" if row["images"] else ""
+        table.add_row(row["name"], count, str(row["classes"] or ""), row["what"], row["here"])
+    _print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="fashion_mnist, cifar10, svhn or cifar100.")],
+    root: Root = None,
+) -> None:
+    """Download a set through torchvision, checksums verified, and write its pack."""
+    from torchlace.data import KNOWN, data_root, fetch_data
+
+    with _plain_errors():
+        known = KNOWN.get(name)
+        there = known is not None and (data_root(root) / f"{known.pack}.npz").is_file()
+        path = fetch_data(name, root)
+        typer.echo(f"{path} is here already" if there else f"wrote {path}")
+
+
+@app.command("import")
+def import_set(
+    source: Annotated[
+        Path, typer.Argument(help="CIFAR, SVHN or IDX files, class folders, a CSV or a .npz.")
+    ],
+    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    root: Root = None,
+    size: Annotated[int | None, typer.Option(help="Side that image files are brought to.")] = None,
+    skip_bad: SkipBad = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a pack of that name.")
+    ] = False,
+) -> None:
+    """Write a pack from files that you have."""
+    from torchlace.data import import_data
+
+    with _plain_errors():
+        path = import_data(source, name, root, size=size, skip_bad=skip_bad, overwrite=overwrite)
+        typer.echo(f"wrote {path}; look at it by: torchlace data check {path}")
+
+
+@app.command()
+def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Json = False) -> None:
+    """Verify counts, shapes, labels, duplicates and the digest; say what is wrong."""
+    from torchlace.data import check_data
+
+    with _plain_errors():
+        report = check_data(name, root, skip_bad=skip_bad)
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=1))
+    else:
+        if report.train:
+            _print(_summary(report.to_dict()))
+        for note in report.notes:
+            typer.echo(f"note: {note}")
+        for problem in report.problems:
+            typer.echo(f"problem: {problem}", err=True)
+        typer.echo(f"{report.name}: {'all is well' if report.ok else 'something is wrong'}")
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def show(
+    name: Name,
+    out: Annotated[
+        Path | None, typer.Option(help="The contact sheet, a PNG [default: NAME.png]")
+    ] = None,
+    root: Root = None,
+    skip_bad: SkipBad = False,
+    as_json: Json = False,
+) -> None:
+    """Print a summary and write a contact sheet."""
+    from torchlace.data import contact_sheet, load_data
+
+    with _plain_errors():
+        data = load_data(name, root, skip_bad=skip_bad)
+        path = contact_sheet(data, out or Path(f"{data.name}.png"))
+    facts = _facts(data)
+    if as_json:
+        print(json.dumps({**facts, "sheet": str(path)}, indent=1))
+        return
+    _print(_summary(facts))
+    if data.skipped:
+        typer.echo(f"left out {len(data.skipped)} files that can't be read:")
+    for each in data.skipped:
+        typer.echo(f"  {each}")
+    typer.echo(f"wrote {path}")
+
+
+def _sets(place: Path) -> list[dict[str, Any]]:
+    from torchlace.data import KNOWN
+
+    rows: list[dict[str, Any]] = []
+    for name, known in KNOWN.items():
+        here = "embedded"
+        if known.pack is not None:
+            path = place / f"{known.pack}.npz"
+            here = _size(path) if path.is_file() else f"torchlace data fetch {known.pack}"
+        count, classes = known.train + known.test, len(known.class_names)
+        rows.append(
+            {"name": name, "images": count, "classes": classes, "what": known.title, "here": here}
+        )
+    for path in sorted(place.glob("*.npz")):
+        if path.stem not in KNOWN and not path.name.startswith("."):
+            rows.append(
+                {
+                    "name": path.stem,
+                    "images": None,
+                    "classes": None,
+                    "what": "imported",
+                    "here": _size(path),
+                }
+            )
+    return rows
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 2**20:,.0f} MiB"
+
+
+def _facts(data: ImageData) -> dict[str, Any]:
+    counts = [part.labels.bincount(minlength=data.num_classes) for part in (data.train, data.test)]
+    return {
+        "name": data.name,
+        "train": len(data.train),
+        "test": len(data.test),
+        "shape": data.train.shape,
+        "class_names": data.class_names,
+        "train_counts": counts[0].tolist(),
+        "test_counts": counts[1].tolist(),
+        "digest": data.digest,
+        "mirror": data.mirror,
+        "skipped": data.skipped,
+    }
+
+
+def _summary(facts: dict[str, Any]) -> Any:
+    channels, height, width = facts["shape"]
+    table = _table(facts["name"], "", "")
+    low, high = min(facts["train_counts"]), max(facts["train_counts"])
+    each = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    table.add_row("images", f"{facts['train']:,} for training, {facts['test']:,} for testing")
+    table.add_row("shape", f"{width} × {height}, {channels} channel{'s' * (channels > 1)}")
+    table.add_row("classes", f"{len(facts['class_names'])}, each with {each} training images")
+    table.add_row("digest", facts["digest"])
+    if facts.get("identity"):
+        table.add_row("known as", facts["identity"])
+    table.show_header = False
+    return table
+
+
+def _table(title: str, *columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("images", "classes") else "left")
+    return table
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console().print(table)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors that users can do something about, as a line instead of a traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None

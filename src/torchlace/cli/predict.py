@@ -1,0 +1,82 @@
+"""``torchlace predict``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchlace.cli.common import load_run, plain_errors, print_table
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
+    top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 3,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Go on without images that can't be read.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Classify images with a trained run: top classes and their probabilities."""
+    with plain_errors():
+        import torch
+
+        from torchlace.data import BadImagesError, decode_image, image_files
+
+        files: list[Path] = []
+        for path in images:
+            if not path.exists():
+                raise FileNotFoundError(f"there is no {path}")
+            files += image_files(path) if path.is_dir() else [path]
+        if not files:
+            raise ValueError(f"there are no images in {', '.join(map(str, images))}")
+        _, model, facts, prepare = load_run(run, device)
+        where = next(model.parameters()).device
+        names, size = facts["class_names"], tuple(facts["size"])
+        results: list[dict[str, Any]] = []
+        for start in range(0, len(files), 256):
+            batch, decoded = [], []
+            for path in files[start : start + 256]:
+                try:
+                    decoded.append(decode_image(path, channels=facts["channels"], size=size))
+                except BadImagesError as error:
+                    if not skip_bad:
+                        raise
+                    typer.echo(f"left out: {error}", err=True)
+                else:
+                    batch.append(path)
+            if not batch:
+                continue
+            with torch.inference_mode():
+                chances = model.probabilities(prepare(torch.stack(decoded).to(where))).cpu()
+            values, order = chances.topk(min(top, len(names)), dim=1)
+            for path, chance, chosen in zip(batch, values.tolist(), order.tolist(), strict=True):
+                ranked = [
+                    {"class": names[i], "probability": p}
+                    for i, p in zip(chosen, chance, strict=True)
+                ]
+                results.append({"image": str(path), "classes": ranked})
+    if as_json:
+        typer.echo(json.dumps(results))
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(["image", "rank", "class", "probability"])
+        for result in results:
+            for rank, each in enumerate(result["classes"], start=1):
+                row = [result["image"], rank, each["class"], f"{each['probability']:.6f}"]
+                writer.writerow(row)
+    else:
+        rows = [
+            [r["image"], *(f"{c['class']} {100 * c['probability']:.1f} %" for c in r["classes"])]
+            for r in results
+        ]
+        count = len(rows[0]) - 1 if rows else 0
+        columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
+        print_table(f"{len(rows)} images by {run}", columns, rows)

@@ -1,0 +1,42 @@
+"""``torchlace heads`` and ``torchlace config``."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchlace.cli.common import plain_errors, print_table
+
+
+def heads() -> None:
+    """List the heads and their defaults."""
+    from torchlace import heads as registry
+
+    rows = []
+    for name in registry.names():
+        head = registry.create(name, 512, 10)
+        text = (type(head).__doc__ or "").strip().splitlines()[0]
+        rows.append([name, text, head.extra_repr().removeprefix("512, 10").lstrip(", ")])
+    print_table("heads", ["name", "what it is", "defaults, for 512 features and 10 classes"], rows)
+
+
+def config(
+    file: Annotated[
+        Path | None, typer.Argument(help="A YAML file or run directory to show in full.")
+    ] = None,
+) -> None:
+    """Print all settings of a training as YAML, ready for train --config."""
+    with plain_errors():
+        import yaml
+
+        from torchlace.training import TrainConfig
+
+        if file is not None and file.is_dir():
+            file = file / "config.yaml"
+        settings = TrainConfig.from_yaml(file) if file else TrainConfig()
+        values = settings.as_dict()
+        for each in dataclasses.fields(settings):
+            typer.echo(yaml.safe_dump({each.name: values[each.name]}).strip())

@@ -1,0 +1,206 @@
+"""``torchlace train``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from torchlace.cli.common import plain_errors
+
+Str = str | None
+Int = int | None
+Float = float | None
+
+
+def train(
+    data: Annotated[
+        Str, typer.Option(help="Data set, folder of class folders, CSV or .npz  [default: digits]")
+    ] = None,
+    head: Annotated[Str, typer.Option(help="See torchlace heads  [default: lace]")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Run directory  [default: runs/DATA-HEAD-SEED]")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of settings; options given here win.")
+    ] = None,
+    seed: Annotated[Int, typer.Option(help="Seed of everything random  [default: 0]")] = None,
+    epochs: Annotated[Int, typer.Option(help="At most so many  [default: 300]")] = None,
+    patience: Annotated[
+        Int, typer.Option(help="Epochs without a better validation loss  [default: 10]")
+    ] = None,
+    batch_size: Annotated[Int, typer.Option(help="Over all devices  [default: 256]")] = None,
+    backbone: Annotated[
+        Str, typer.Option(help="small-cnn, one of torchvision's, or timm/NAME  [default: auto]")
+    ] = None,
+    stem: Annotated[Str, typer.Option(help="auto, small or standard")] = None,
+    pretrained: Annotated[
+        bool | None, typer.Option(help="Start from the library's weights.")
+    ] = None,
+    embedding: Annotated[Int, typer.Option(help="Width of a layer behind the backbone.")] = None,
+    head_option: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, an option of the head; repeatable.")
+    ] = None,
+    protocol: Annotated[
+        Str, typer.Option(help="native or paper (224 px)  [default: native]")
+    ] = None,
+    image_size: Annotated[Int, typer.Option(help="Side that image files are brought to.")] = None,
+    optimizer: Annotated[Str, typer.Option(help="adam, adamw or sgd  [default: adam]")] = None,
+    lr: Annotated[Float, typer.Option(help="Learning rate  [default: 0.001]")] = None,
+    weight_decay: Annotated[Float, typer.Option(help="Weight decay  [default: 0]")] = None,
+    schedule: Annotated[
+        Str, typer.Option(help="constant, cosine or one-cycle  [default: constant]")
+    ] = None,
+    validation: Annotated[
+        Float, typer.Option(help="Share of training images held out  [default: 0.1]")
+    ] = None,
+    clip: Annotated[Float, typer.Option(help="Largest norm of the gradient.")] = None,
+    label_smoothing: Annotated[Float, typer.Option(help="Label smoothing  [default: 0]")] = None,
+    class_weights: Annotated[Str, typer.Option(help="none or balanced  [default: none]")] = None,
+    ema: Annotated[Float, typer.Option(help="Decay of an average of the weights.")] = None,
+    root: Annotated[
+        Str, typer.Option(help="Where packs lie  [default: $TORCHLACE_DATA or ~/.cache/torchlace]")
+    ] = None,
+    skip_bad: Annotated[bool | None, typer.Option(help="Leave unreadable images out.")] = None,
+    device: Annotated[Str, typer.Option(help="cpu, cuda, mps or auto  [default: auto]")] = None,
+    devices: Annotated[Int, typer.Option(help="Devices on each machine  [default: 1]")] = None,
+    nodes: Annotated[Int, typer.Option(help="Machines  [default: 1]")] = None,
+    strategy: Annotated[Str, typer.Option(help="auto, ddp, fsdp, ...  [default: auto]")] = None,
+    precision: Annotated[
+        Str, typer.Option(help="32-true, bf16-mixed, ...  [default: auto: bf16-mixed on CUDA]")
+    ] = None,
+    graph: Annotated[
+        bool | None, typer.Option(help="Replay the step as a CUDA graph  [default: graph]")
+    ] = None,
+    workers: Annotated[Int, typer.Option(help="Processes that decode images  [default: 2]")] = None,
+    log: Annotated[list[str] | None, typer.Option(help="wandb or mlflow; repeatable.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train a finished run anew.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the result.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a classifier; the same command again resumes an unfinished run."""
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("run", "config", "head_option", "log", "overwrite", "quiet", "as_json")
+        and value is not None
+    }
+    with plain_errors():
+        from torchlace.training import InterruptedRun, TrainConfig
+        from torchlace.training import train as start
+
+        if head_option:
+            given["head_options"] = dict(_option(text) for text in head_option)
+        if log:
+            given["loggers"] = tuple(log)
+        settings = (
+            TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
+        )
+        path = run or Path("runs") / _name(settings)
+        reporter = _reporter(quiet or as_json)
+        try:
+            result = start(settings, path, reporter=reporter, overwrite=overwrite)
+        except InterruptedRun as stop:
+            reporter.close()
+            typer.echo(str(stop), err=True)
+            raise typer.Exit(130) from None
+        reporter.close()
+    if not result:  # another rank than the first
+        return
+    if as_json:
+        typer.echo(json.dumps({"run": str(path), **result}))
+    else:
+        typer.echo(
+            f"{path}: test accuracy {result['test_accuracy']:.2f} %, validation "
+            f"{result['val_accuracy']:.2f} % (epoch {result['best_epoch']} of {result['epochs']}), "
+            f"{result['seconds']:.1f} s"
+        )
+
+
+def _name(settings: Any) -> str:
+    return f"{Path(settings.data).stem}-{settings.head}-{settings.seed}"
+
+
+def _option(text: str) -> tuple[str, Any]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--head-option takes NAME=VALUE, got {text!r}")
+    return name, yaml.safe_load(value)
+
+
+def _reporter(quiet: bool) -> Any:
+    from torchlace.training import Silent
+
+    if quiet:
+        reporter: Any = Silent()
+        reporter.close = lambda: None
+        return reporter
+    return _Bars() if sys.stderr.isatty() else _Lines()
+
+
+class _Lines:
+    """Plain lines, for logs."""
+
+    def message(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        pass
+
+    def epoch(self, row: dict[str, Any], epochs: int) -> None:
+        self.message(summary(row, epochs))
+
+    def close(self) -> None:
+        pass
+
+
+class _Bars:
+    """A bar that moves with the steps, and a line for every epoch."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        self.progress = Progress(
+            "{task.description}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            transient=True,
+        )
+        self.progress.start()
+        self.task = self.progress.add_task("start", total=None)
+        self.shown = 0.0
+
+    def message(self, text: str) -> None:
+        self.progress.console.print(text)
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        now = time.monotonic()
+        if now - self.shown > 0.1:
+            self.shown = now
+            self.progress.update(
+                self.task, description=f"epoch {epoch}", completed=step, total=steps
+            )
+
+    def epoch(self, row: dict[str, Any], epochs: int) -> None:
+        self.message(summary(row, epochs))
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+def summary(row: dict[str, Any], epochs: int) -> str:
+    """One epoch in a line."""
+    return (
+        f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  validation loss "
+        f"{row['val_loss']:.4f}, accuracy {row['val_accuracy']:.2f} %  "
+        f"{row['images_per_second']:,.0f} images/s  {row['seconds']:.1f} s"
+    )

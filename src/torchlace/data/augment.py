@@ -1,0 +1,250 @@
+"""What happens to a batch of images before the network, on whatever device the batch is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from torchlace._checks import check_choice
+from torchlace.data.errors import DataError
+from torchlace.data.images import ImageData
+from torchlace.data.resize import center_crop, resize_shorter
+from torchlace.data.statistics import channel_statistics
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+PROTOCOLS = ("native", "paper")
+_TRIES = 10
+
+Values = Sequence[float] | Tensor
+
+
+class Prepare:
+    """Images as the network takes them: resized and centre-cropped if asked for, normalised.
+
+    Args:
+        mean: of every channel, on a scale of 0 to 1. Grey images are repeated to as many channels.
+        std: deviation of every channel, likewise.
+        resize: what to resize the shorter side to; None to leave it.
+        crop: side of the square to cut from the centre; None for the whole image.
+
+    Example:
+        >>> prepare = Prepare([0.5], [0.25], resize=16, crop=14)
+        >>> prepare(torch.full((2, 1, 8, 8), 255, dtype=torch.uint8)).shape
+        torch.Size([2, 1, 14, 14])
+    """
+
+    def __init__(
+        self, mean: Values, std: Values, *, resize: int | None = None, crop: int | None = None
+    ) -> None:
+        self.mean = tuple(float(value) for value in mean)
+        self.std = tuple(float(value) for value in std)
+        if len(self.mean) != len(self.std) or min(self.std, default=0) <= 0:
+            raise DataError(
+                f"mean and std must be as long as each other and std positive, got {self.mean} "
+                f"and {self.std}"
+            )
+        self.resize = resize
+        self.crop = crop
+        self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """uint8 images, (N, C, H, W), as normalised float32 on the same device."""
+        return self._normalize(self._cut(self._enlarge(images)))
+
+    def _enlarge(self, images: Tensor) -> Tensor:
+        values = images.float()
+        return values if self.resize is None else resize_shorter(values, self.resize)
+
+    def _cut(self, values: Tensor) -> Tensor:
+        return values if self.crop is None else center_crop(values, self.crop, self.crop)
+
+    def _normalize(self, values: Tensor) -> Tensor:
+        if values.shape[1] not in (1, len(self.mean)):
+            raise DataError(
+                f"images have {values.shape[1]} channels, the mean has {len(self.mean)}"
+            )
+        # Copied to the device once: a copy in every step would keep a CUDA graph from capturing.
+        if values.device not in self._constants:
+            mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
+            pair = (-mean / std).to(values.device), (1 / (255 * std)).to(values.device)
+            self._constants[values.device] = pair
+        shift, factor = self._constants[values.device]
+        return torch.addcmul(shift, values, factor)
+
+    def __repr__(self) -> str:
+        return f"Prepare(resize={self.resize}, crop={self.crop})"
+
+
+class Augment(Prepare):
+    """Random resized crop and flip, for training, each image its own, then normalised.
+
+    The crop is that of :class:`torchvision.transforms.v2.RandomResizedCrop` without antialiasing:
+    ten tries at an area and an aspect ratio, the first that fits wins, else the central crop. All
+    ten are drawn at once, so that shapes don't depend on values: nothing waits for the host, and a
+    CUDA graph can hold it. (Call it once before capturing, and register your generator with the
+    graph.)
+
+    Args:
+        mean: of every channel, see :class:`Prepare`.
+        std: deviation of every channel, likewise.
+        size: height and width that come out.
+        mirror: whether half the images are mirrored.
+        scale: bounds of the crop's share of the area.
+        ratio: bounds of its width by its height, log-uniform.
+        resize: what the shorter side is resized to before; None to leave it.
+
+    Example:
+        >>> augment = Augment([0.5] * 3, [0.25] * 3, (32, 32), mirror=True)
+        >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+        >>> augment(images, torch.Generator().manual_seed(0)).shape
+        torch.Size([4, 3, 32, 32])
+    """
+
+    def __init__(
+        self,
+        mean: Values,
+        std: Values,
+        size: int | tuple[int, int],
+        *,
+        mirror: bool,
+        scale: tuple[float, float] = (0.8, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        resize: int | None = None,
+    ) -> None:
+        super().__init__(mean, std, resize=resize)
+        self.size = (size, size) if isinstance(size, int) else size
+        self.mirror = mirror
+        self.scale = scale
+        self.ratio = ratio
+        if not 0 < scale[0] <= scale[1] or not 0 < ratio[0] <= ratio[1]:
+            raise DataError(f"scale and ratio must be positive (low, high), got {scale}, {ratio}")
+
+    def __call__(
+        self,
+        images: Tensor,
+        generator: torch.Generator | None = None,
+        draws: Tensor | None = None,
+    ) -> Tensor:
+        """uint8 images, (N, C, H, W), cropped and normalised, float32, on the same device.
+
+        Random numbers come from ``generator``, unless :meth:`draw` was called for ``draws`` before.
+        """
+        values = self._enlarge(images)
+        count, _, height, width = values.shape
+        if draws is None:
+            draws = self.draw(count, values.device, generator)
+        boxes = random_boxes(draws[:, :-1], height, width, self.scale, self.ratio)
+        flipped = draws[:, -1] < 0.5 if self.mirror else None
+        return self._normalize(crop_boxes(values, boxes, self.size, flipped))
+
+    def draw(
+        self, count: int, device: torch.device, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The random numbers for ``count`` images."""
+        return torch.rand(count, 2 * _TRIES + 3, device=device, generator=generator)
+
+    def __repr__(self) -> str:
+        return f"Augment({self.size}, mirror={self.mirror}, scale={self.scale}, ratio={self.ratio})"
+
+
+def random_boxes(
+    draws: Tensor, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Tensor:
+    """Crops of RandomResizedCrop from uniform ``draws``, (N, 22): top, left, height, width, (N, 4).
+
+    Example:
+        >>> random_boxes(torch.full((1, 22), 0.5), 32, 32, (0.8, 1.0), (0.75, 4 / 3))
+        tensor([[ 1.,  1., 30., 30.]])
+    """
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    area = (scale[0] + (scale[1] - scale[0]) * draws[:, :_TRIES]) * (height * width)
+    aspect = torch.exp(low + (high - low) * draws[:, _TRIES : 2 * _TRIES])
+    widths, heights = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    first, found = fits.byte().argmax(dim=1, keepdim=True), fits.any(dim=1)
+    last_height, last_width = _central_crop(height, width, ratio)
+    w = torch.where(found, widths.gather(1, first).squeeze(1), last_width)
+    h = torch.where(found, heights.gather(1, first).squeeze(1), last_height)
+    place_y, place_x = draws[:, 2 * _TRIES], draws[:, 2 * _TRIES + 1]
+    top = torch.where(found, place_y * (height - h + 1), (height - h) / 2).floor()
+    left = torch.where(found, place_x * (width - w + 1), (width - w) / 2).floor()
+    return torch.stack((top, left, h, w), dim=1)
+
+
+def crop_boxes(
+    images: Tensor, boxes: Tensor, size: tuple[int, int], flipped: Tensor | None = None
+) -> Tensor:
+    """Cut a box from every floating-point image, resize it to ``size``, flip it where asked.
+
+    Args:
+        images: (N, C, H, W).
+        boxes: top, left, height, width in pixels, (N, 4).
+        size: height and width that come out.
+        flipped: which images to mirror, (N,); None for none.
+
+    Example:
+        >>> image = torch.arange(16.0).view(1, 1, 4, 4)
+        >>> crop_boxes(image, torch.tensor([[1.0, 1.0, 2.0, 2.0]]), (2, 2)).view(2, 2)
+        tensor([[ 5.,  6.],
+                [ 9., 10.]])
+    """
+    height, width = images.shape[-2:]
+    y = _positions(boxes[:, 0], boxes[:, 2], size[0])
+    x = _positions(boxes[:, 1], boxes[:, 3], size[1])
+    if flipped is not None:
+        x = torch.where(flipped[:, None], x.flip(1), x)
+    y, x = (2 * y + 1) / height - 1, (2 * x + 1) / width - 1
+    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def protocol_transforms(
+    protocol: str, data: ImageData, stats: tuple[Tensor, Tensor] | None = None
+) -> tuple[Augment, Prepare]:
+    """What a protocol does to the images of training and of evaluation.
+
+    Args:
+        protocol: ``"native"``: the data's own size and statistics; ``"paper"``: resized to 256,
+            224 pixels cropped, ImageNet's statistics, grey repeated to three channels.
+        data: what it is applied to. Images of files are best loaded with ``size=256`` for
+            ``"paper"``.
+        stats: mean and deviation for ``"native"``, see :func:`channel_statistics`; None computes
+            those of all training images.
+
+    Example:
+        >>> from torchlace.data import load_data
+        >>> augment, prepare = protocol_transforms("paper", load_data("digits"))
+        >>> prepare(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape
+        torch.Size([2, 3, 224, 224])
+    """
+    if check_choice("protocol", protocol, PROTOCOLS) == "native":
+        mean, std = channel_statistics(data.train) if stats is None else stats
+        return Augment(mean, std, data.size, mirror=data.mirror), Prepare(mean, std)
+    if data.channels not in (1, 3):
+        raise DataError(
+            f"the paper protocol takes grey or RGB images, {data.name} has {data.channels} "
+            "channels; use the native protocol"
+        )
+    augment = Augment(IMAGENET_MEAN, IMAGENET_STD, 224, mirror=data.mirror, resize=256)
+    return augment, Prepare(IMAGENET_MEAN, IMAGENET_STD, resize=256, crop=224)
+
+
+def _positions(start: Tensor, length: Tensor, count: int) -> Tensor:
+    """Where ``count`` pixels sample a stretch of the source, (N, count), never outside of it."""
+    steps = torch.arange(count, device=start.device, dtype=start.dtype) + 0.5
+    offset = steps * (length / count)[:, None] - 0.5
+    return start[:, None] + torch.minimum(offset.clamp_min(0), (length - 1)[:, None])
+
+
+def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
+    """What torchvision cuts where no try fits: all that the bounds of the ratio allow."""
+    if width / height < ratio[0]:
+        return float(round(width / ratio[0])), float(width)
+    if width / height > ratio[1]:
+        return float(height), float(round(height * ratio[1]))
+    return float(height), float(width)

@@ -1,0 +1,182 @@
+"""Lists of labelled image files: from a folder of class folders, or from a CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchlace.data.errors import DataError
+
+SUFFIXES = frozenset(
+    f".{suffix}" for suffix in ("jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "jp2")
+) | {".ppm", ".pgm", ".pbm", ".pnm"}
+_PARTS = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Labelled image files.
+
+    Attributes:
+        paths: the files.
+        labels: index into ``class_names`` of each.
+        testing: whether each is a test image; None where the source doesn't say.
+        class_names: a name for each label.
+    """
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+    testing: tuple[bool, ...] | None
+    class_names: tuple[str, ...]
+
+
+def list_folder(folder: Path) -> Listing:
+    """Image files of class folders, possibly below ``train`` and ``test`` or ``val``.
+
+    Without ``test``, ``val`` is the test set; with it, ``val`` joins the training images, of which
+    the validation images are drawn. Hidden files and those without an image's suffix don't count.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat", "dog"):
+        ...         (Path(folder) / name).mkdir()
+        ...         (Path(folder) / name / "1.png").touch()
+        ...     list_folder(Path(folder)).class_names
+        ('cat', 'dog')
+    """
+    parts = _part_folders(folder)
+    if parts is None:
+        return _listing(_class_files(folder), folder)
+    rows = [(path, name, part) for sub, part in parts for path, name, _ in _class_files(sub)]
+    return _listing(rows, folder)
+
+
+def list_csv(path: Path) -> Listing:
+    r"""Image files of a CSV with the columns path, label and, if it likes, split.
+
+    Paths are relative to the CSV. ``split`` says train, test or val, see :func:`list_folder`.
+    Labels are names; where all are numbers, they are sorted as such.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "list.csv"
+        ...     _ = file.write_text("path,label\na.png,10\nb.png,9\n")
+        ...     list_csv(file).class_names
+        ('9', '10')
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            columns = [name.strip().lower() for name in reader.fieldnames or ()]
+            reader.fieldnames = columns
+            if not {"path", "label"} <= set(columns):
+                raise DataError(
+                    f"{path}: the first line must name the columns path,label[,split], it says "
+                    f"{','.join(columns) or 'nothing'}"
+                )
+            rows = [_csv_row(row, path, reader.line_num) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a readable CSV in UTF-8 ({error})") from error
+    return _listing(rows, path)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted; hidden ones don't count."""
+    found = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and _visible(path.relative_to(folder).parts)
+    ]
+    return sorted((path for path in found if path.is_file()), key=Path.as_posix)
+
+
+Row = tuple[Path, str, str]
+
+
+def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
+    """Subfolders that are parts of a split rather than classes."""
+    subs = _subfolders(folder)
+    named = [(sub, _PARTS.get(sub.name.lower(), "")) for sub in subs]
+    if not any(part == "train" and _subfolders(sub) for sub, part in named):
+        return None
+    return named if all(part for _, part in named) else None
+
+
+def _class_files(folder: Path) -> list[Row]:
+    classes = _subfolders(folder)
+    if not classes:
+        raise DataError(
+            f"{folder}: no class folders; images go into one folder for each class, like "
+            f"{folder.name}/cat/1.jpg, or give a CSV of paths and labels"
+        )
+    files = {sub.name: image_files(sub) for sub in classes}
+    empty = [name for name, paths in files.items() if not paths]
+    if empty:
+        raise DataError(
+            f"{folder}: no images in the class folders {_some(empty)}; remove them, or is it "
+            f"another kind of file? Known: {' '.join(sorted(SUFFIXES))}"
+        )
+    return [(path, name, "") for name, paths in files.items() for path in paths]
+
+
+def _csv_row(row: dict[str, str], path: Path, line: int) -> Row:
+    file, label = (row["path"] or "").strip(), (row["label"] or "").strip()
+    part = (row.get("split") or "").strip().lower()
+    if not file or not label:
+        raise DataError(f"{path}, line {line}: the path or the label is missing")
+    if part and part not in _PARTS:
+        raise DataError(f"{path}, line {line}: split must be train, test or val, got {part!r}")
+    return path.parent / file, label, _PARTS.get(part, "")
+
+
+def _listing(rows: Sequence[Row], source: Path) -> Listing:
+    if not rows:
+        raise DataError(f"{source}: no images")
+    held_out = next((part for part in ("test", "val") if any(p == part for *_, p in rows)), None)
+    testing = None if held_out is None else tuple(part == held_out for *_, part in rows)
+    names = _class_order({name for _, name, _ in rows})
+    if len(names) < 2:
+        raise DataError(f"{source}: only one class, {names[0]!r}; there is nothing to tell apart")
+    if testing is not None:
+        trained = {name for (_, name, _), test in zip(rows, testing, strict=True) if not test}
+        unknown = [name for name in names if name not in trained]
+        if unknown:
+            raise DataError(
+                f"{source}: no training images of the classes {_some(unknown)}, only test images"
+            )
+    index = {name: label for label, name in enumerate(names)}
+    labels = tuple(index[name] for _, name, _ in rows)
+    return Listing(tuple(path for path, *_ in rows), labels, testing, names)
+
+
+def _class_order(names: Iterable[str]) -> tuple[str, ...]:
+    ordered = sorted(names)
+    if all(name.isdecimal() for name in ordered):
+        ordered.sort(key=int)
+    return tuple(ordered)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    subs = [sub for sub in folder.iterdir() if sub.is_dir() and _visible((sub.name,))]
+    return sorted(subs, key=lambda sub: sub.name)
+
+
+def _visible(parts: Iterable[str]) -> bool:
+    return not any(part.startswith(".") or part == "__MACOSX" for part in parts)
+
+
+def _some(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:5])
+    return listed if len(names) <= 5 else f"{listed} and {len(names) - 5} more"

@@ -1,0 +1,184 @@
+"""Images of any source, ready to train on."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from torchlace._checks import check_count
+from torchlace.data.collect import Collected, collect, subset
+from torchlace.data.digest import digest_of
+from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.images import ImageData, Images, MemoryImages
+from torchlace.data.known import KNOWN, NEVER_MIRRORED
+from torchlace.data.listing import Listing, list_csv, list_folder
+from torchlace.data.packs import data_root, read_pack, to_tensor
+from torchlace.data.resize import resize_square
+from torchlace.data.splits import stratified_split
+
+MEMORY_LIMIT = 2 << 30
+
+
+def load_data(
+    source: str | Path,
+    root: Path | str | None = None,
+    *,
+    size: int | None = None,
+    skip_bad: bool = False,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    memory_limit: int = MEMORY_LIMIT,
+) -> ImageData:
+    """Images to train and to test on.
+
+    Args:
+        source: a known name (``digits``, ``fashion_mnist``, ``cifar10``, ``svhn``, ``cifar100``,
+            ``cifar100-coarse``), the name of an imported pack, or the path of a .npz pack, of a
+            folder of class folders (possibly below ``train`` and ``test`` or ``val``), or of a CSV
+            with the columns path, label and, if it likes, split.
+        root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
+        size: height and width to bring the images to: the shorter side is resized, the centre cut
+            out. By default images keep their size; image files that differ in size get 224.
+        skip_bad: go on without image files that can't be read, listed in ``skipped``; by default
+            they are an error.
+        test_fraction: how much of each class to test on, where the source doesn't say. The
+            digits' own test split is fixed.
+        seed: of that split. It is not the seed of a run: runs that are compared share it.
+        memory_limit: bytes up to which decoded image files are held in memory; beyond, they are
+            streamed.
+
+    Raises:
+        MissingDataError: if there is nothing of that name.
+        DataError: if it can't be used; the message says why.
+
+    Example:
+        >>> data = load_data("digits")
+        >>> len(data.train), len(data.test), data.size, data.mirror
+        (1438, 359, (8, 8), False)
+    """
+    if size is not None:
+        check_count("size", size)
+    name = str(source)
+    if name == "digits":
+        return _from_arrays(name, *_digits(), KNOWN[name].class_names, size)
+    path = _find(name, data_root(root))
+    if path.is_dir() or path.suffix.lower() == ".csv":
+        listing = list_folder(path) if path.is_dir() else list_csv(path)
+        collected = collect(listing, size, skip_bad, memory_limit)
+        return _from_listing(path.resolve().stem, listing, collected, test_fraction, seed)
+    name = name if name in KNOWN else path.stem
+    return _from_pack(name, path, size, test_fraction, seed)
+
+
+def _find(name: str, root: Path) -> Path:
+    if name in KNOWN:
+        path = root / f"{KNOWN[name].pack}.npz"
+        if not path.is_file():
+            raise MissingDataError(
+                f"no {path}: get it by `torchlace data fetch {KNOWN[name].pack}`, or from a copy "
+                f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; --root or "
+                "TORCHLACE_DATA says where packs live"
+            )
+        return path
+    path, pack = Path(name).expanduser(), root / f"{name}.npz"
+    if path.is_dir() or (path.is_file() and path.suffix.lower() in (".npz", ".csv")):
+        return path
+    if path.is_file():
+        raise DataError(f"{path}: neither a folder of class folders nor a .npz nor a .csv")
+    if pack.is_file():
+        return pack
+    near = difflib.get_close_matches(name, [*KNOWN, *(p.stem for p in root.glob("*.npz"))], n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise MissingDataError(
+        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}. Known: "
+        f"{', '.join(KNOWN)}"
+    )
+
+
+def _digits() -> tuple[Images, Images]:
+    """The 1,797 digits of scikit-learn, their 17 grey levels spread over 0 to 255."""
+    datasets = require("sklearn.datasets", "scikit-learn", "the data set digits")
+    bunch = datasets.load_digits()
+    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
+    return _split(MemoryImages(images, torch.from_numpy(bunch.target)), 0.2, 0)
+
+
+def _from_pack(
+    name: str, path: Path, size: int | None, test_fraction: float, seed: int
+) -> ImageData:
+    arrays = read_pack(path)
+    suffix = "_coarse" if name == "cifar100-coarse" else ""
+    if suffix and "y_train_coarse" not in arrays:
+        raise DataError(f"{path}: no coarse labels (y_train_coarse, y_test_coarse)")
+
+    def part(which: str) -> MemoryImages:
+        labels = torch.from_numpy(arrays[f"y_{which}{suffix}"].astype(np.int64))
+        return MemoryImages(to_tensor(arrays[f"x_{which}"]), labels)
+
+    if "x_test" in arrays:
+        train: Images = part("train")
+        test: Images = part("test")
+    else:
+        train, test = _split(part("train"), test_fraction, seed)
+    count = 1 + max(int(images.labels.max()) for images in (train, test))
+    given = arrays.get("class_names", arrays.get("fine_names")) if not suffix else None
+    names = tuple(map(str, given)) if given is not None else ()
+    if not names and name in KNOWN:
+        names = KNOWN[name].class_names
+    # Labels beyond the names are `check`'s to report; here every label needs some name.
+    names += tuple(str(label) for label in range(len(names), count))
+    return _from_arrays(name, train, test, names, size)
+
+
+def _from_arrays(
+    name: str, train: Images, test: Images, class_names: tuple[str, ...], size: int | None
+) -> ImageData:
+    if size is not None:
+        train, test = (
+            MemoryImages(resize_square(part.batch(torch.arange(len(part))), size), part.labels)
+            for part in (train, test)
+        )
+    mirror = name not in NEVER_MIRRORED
+    return ImageData(name, train, test, class_names, mirror, digest_of(train, test))
+
+
+def _from_listing(
+    name: str,
+    listing: Listing,
+    collected: Collected,
+    test_fraction: float,
+    seed: int,
+) -> ImageData:
+    good, labels = collected.good, torch.tensor(listing.labels)[collected.good]
+    if listing.testing is None:
+        rest, held_out = stratified_split(labels, test_fraction, seed)
+    else:
+        testing = torch.tensor(listing.testing)[good]
+        rest, held_out = (~testing).nonzero().flatten(), testing.nonzero().flatten()
+    counts = torch.bincount(labels[rest], minlength=len(listing.class_names)).tolist()
+    empty = [label for label, count in enumerate(counts) if not count]
+    if empty:
+        raise DataError(
+            f"{name}: no readable training image is left of the class "
+            f"{listing.class_names[empty[0]]!r}; first of the others: {collected.bad[0]}"
+        )
+    if not len(held_out):
+        raise DataError(f"{name}: nothing to test on; give every class two images or more")
+    train, test = (subset(collected.images, good[part]) for part in (rest, held_out))
+    return ImageData(
+        name,
+        train,
+        test,
+        listing.class_names,
+        name not in NEVER_MIRRORED,
+        digest_of(train, test),
+        tuple(map(str, collected.bad)),
+    )
+
+
+def _split(images: MemoryImages, fraction: float, seed: int) -> tuple[Images, Images]:
+    rest, held_out = stratified_split(images.labels, fraction, seed)
+    return subset(images, rest), subset(images, held_out)

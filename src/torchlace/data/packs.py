@@ -1,0 +1,138 @@
+"""Packs: a set in one .npz file, with x_train, y_train, x_test, y_test.
+
+Images are uint8, (N, H, W) or (N, H, W, C); labels are integers from 0. ``class_names`` is
+optional, as are ``y_train_coarse`` and ``y_test_coarse``.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchlace.data.errors import DataError, MissingDataError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def data_root(root: Path | str | None = None) -> Path:
+    """Where packs live: ``root``, else ``$TORCHLACE_DATA``, else ``~/.cache/torchlace``.
+
+    Example:
+        >>> data_root("packs")
+        PosixPath('packs')
+    """
+    if root is not None:
+        return Path(root).expanduser()
+    return Path(os.environ.get("TORCHLACE_DATA") or "~/.cache/torchlace").expanduser()
+
+
+def read_pack(path: Path | str) -> Arrays:
+    """The arrays of a pack, checked for type and shape.
+
+    Raises:
+        MissingDataError: if there is no such file.
+        DataError: if it is not a pack.
+
+    Example:
+        >>> import tempfile
+        >>> x, y = np.zeros((2, 8, 8), np.uint8), np.array([0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = write_pack(f"{folder}/two.npz", {"x_train": x, "y_train": y})
+        ...     sorted(read_pack(path))
+        ['x_train', 'y_train']
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError(f"no file {path}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: not a readable .npz ({error}); it may be cut off: fetch or import it again"
+        ) from error
+    for part in ("train", "test"):
+        if part == "train" or "x_test" in arrays or "y_test" in arrays:
+            _check_part(arrays, part, path)
+    return arrays
+
+
+def write_pack(path: Path | str, arrays: Mapping[str, npt.NDArray[Any]]) -> Path:
+    """Write a pack beside its place and rename it, so that it is never half-written.
+
+    Example:
+        See :func:`read_pack`.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def to_tensor(images: npt.NDArray[np.uint8]) -> Tensor:
+    """Images of a pack, (N, H, W) or (N, H, W, C), as (N, C, H, W)."""
+    tensor = torch.from_numpy(images)
+    return tensor[:, None] if tensor.dim() == 3 else tensor.permute(0, 3, 1, 2).contiguous()
+
+
+def to_array(images: Tensor) -> npt.NDArray[np.uint8]:
+    """Images, (N, C, H, W), as a pack holds them."""
+    array: npt.NDArray[np.uint8] = images.permute(0, 2, 3, 1).contiguous().numpy()
+    return array[..., 0] if array.shape[-1] == 1 else array
+
+
+def _check_part(arrays: Arrays, part: str, path: Path) -> None:
+    for key in (f"x_{part}", f"y_{part}"):
+        if key not in arrays:
+            held = ", ".join(sorted(arrays)) or "nothing"
+            raise DataError(
+                f"{path}: no array {key}; a pack holds x_train, y_train, x_test, y_test, this "
+                f"one {held}"
+            )
+    x = arrays[f"x_{part}"]
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise DataError(
+            f"{path}: x_{part} must be uint8 of shape (N, H, W) or (N, H, W, C), got {x.dtype} "
+            f"{x.shape}"
+        )
+    if x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3, 4):
+        raise DataError(
+            f"{path}: x_{part} has shape {x.shape}, with the channels first; they go last: "
+            "x.transpose(0, 2, 3, 1)"
+        )
+    if x.shape[1:] != arrays["x_train"].shape[1:]:
+        raise DataError(
+            f"{path}: test images have shape {x.shape[1:]}, training images "
+            f"{arrays['x_train'].shape[1:]}"
+        )
+    for key in (f"y_{part}", f"y_{part}_coarse"):
+        if key in arrays:
+            _check_labels(arrays[key], key, len(x), path)
+
+
+def _check_labels(y: npt.NDArray[Any], key: str, count: int, path: Path) -> None:
+    if not np.issubdtype(y.dtype, np.integer) or y.shape != (count,):
+        raise DataError(
+            f"{path}: {key} must be integers of shape ({count},), one for each image, got "
+            f"{y.dtype} {y.shape}"
+        )
+    if count == 0:
+        raise DataError(f"{path}: {key} is empty")
+    if y.min() < 0:
+        raise DataError(f"{path}: {key} holds the label {y.min()}; labels start at 0")

@@ -1,0 +1,43 @@
+"""Figures of merit from logits and labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def classification_scores(
+    logits: Tensor, labels: Tensor, temperature: float = 1.0
+) -> dict[str, Any]:
+    """Accuracy, top-5 accuracy (percent), cross-entropy before and after the temperature.
+
+    Example:
+        >>> scores = classification_scores(torch.eye(3) * 9, torch.tensor([0, 1, 1]))
+        >>> round(scores["accuracy"], 2), round(scores["top5_accuracy"], 2)
+        (66.67, 100.0)
+    """
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+    hits = best == labels[:, None]
+    return {
+        "accuracy": 100 * hits[:, 0].double().mean().item(),
+        "top5_accuracy": 100 * hits.any(dim=1).double().mean().item(),
+        "loss": F.cross_entropy(logits, labels).item(),
+        "calibrated_loss": F.cross_entropy(logits / temperature, labels).item(),
+    }
+
+
+def class_accuracies(logits: Tensor, labels: Tensor) -> list[float]:
+    """Accuracy of every class in percent; NaN for one without samples.
+
+    Example:
+        >>> class_accuracies(torch.eye(2), torch.tensor([0, 0]))
+        [50.0, nan]
+    """
+    classes = logits.shape[1]
+    right = (logits.argmax(dim=1) == labels).double()
+    counts = torch.bincount(labels, minlength=classes)
+    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.cpu(), right.cpu())
+    return (100 * sums / counts.cpu()).tolist()

@@ -1,0 +1,102 @@
+"""Backbone and head in one module that owns all weights."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from torchlace import heads
+from torchlace.heads import Head
+from torchlace.models.backbones import create_backbone
+
+
+class Classifier(nn.Module):
+    """A backbone and a head: one ``state_dict``, one ``parameters()``, nothing to forget.
+
+    Args:
+        backbone: a name (see :func:`create_backbone`), or a module with ``num_features``.
+        head: a name of :func:`torchlace.heads.names`, or a head.
+        num_classes: number of classes; not needed where ``head`` is one.
+        head_options: passed to the head where it is a name.
+        **options: ``channels``, ``stem``, ``pretrained``, ``embedding``, passed to the backbone
+            where it is a name.
+
+    Example:
+        >>> model = Classifier("resnet18", head="lace", num_classes=10, stem="small")
+        >>> model.eval()(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        backbone: str | nn.Module,
+        head: str | Head = "lace",
+        num_classes: int | None = None,
+        *,
+        head_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(backbone, str):
+            self.backbone: nn.Module = create_backbone(backbone, **options)
+        elif options:
+            raise TypeError(f"{sorted(options)} go with a backbone's name, not with a module")
+        else:
+            self.backbone = backbone
+        width = getattr(self.backbone, "num_features", None)
+        if not isinstance(width, int):
+            raise TypeError(
+                f"{type(self.backbone).__name__} must have an integer num_features, the width of "
+                "what it returns"
+            )
+        if isinstance(head, str):
+            if num_classes is None:
+                raise TypeError("num_classes is needed to make a head by name")
+            head = heads.create(head, width, num_classes, **(head_options or {}))
+        elif head_options or num_classes not in (None, head.num_classes):
+            raise TypeError("num_classes and head_options go with a head's name, not with a head")
+        if head.in_features != width:
+            raise ValueError(
+                f"the backbone gives {width} features, the head takes {head.in_features}"
+            )
+        self.head = head
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.head.num_classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, (N, C)."""
+        logits: Tensor = self.head(self.backbone(images))
+        return logits
+
+    def loss(self, images: Tensor, targets: Tensor, **options: Any) -> Tensor:
+        """The head's training loss; options as in :meth:`Head.loss`."""
+        return self.head.loss(self.backbone(images), targets, **options)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Features, (N, d)."""
+        features: Tensor = self.backbone(images)
+        return features
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Class probabilities at the fitted temperature, (N, C)."""
+        return self.head.probabilities(self.backbone(images))
+
+    def predict(self, images: Tensor) -> Tensor:
+        """The class of every image, (N,)."""
+        return self.head.predict(self.backbone(images))
+
+    def calibrate(self, images: Tensor, targets: Tensor) -> Self:
+        """Fit the temperature on held-out images; decisions don't change."""
+        mode = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                self.head.calibrate(self.backbone(images), targets)
+        finally:
+            self.train(mode)
+        return self

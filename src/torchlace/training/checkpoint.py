@@ -1,0 +1,40 @@
+"""Weights and checkpoints; nothing that comes from outside is unpickled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlace.training.rundir import Run, RunError, write_whole
+
+
+def save_weights(run: Run, model: nn.Module) -> None:
+    """Write best.safetensors, the weights to use."""
+    from safetensors.torch import save
+
+    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    write_whole(run.weights_path, lambda file: file.write(save(state)))
+
+
+def save_checkpoint(run: Run, parts: dict[str, Any], progress: dict[str, Any]) -> None:
+    """Write last.ckpt, from which the run goes on."""
+    state = {name: part.state_dict() for name, part in parts.items() if part is not None}
+    write_whole(run.checkpoint_path, lambda file: torch.save({**state, "progress": progress}, file))
+
+
+def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Restore ``parts`` from last.ckpt; returns the progress."""
+    try:
+        state = torch.load(run.checkpoint_path, map_location=device, weights_only=True)
+        for name, part in parts.items():
+            if part is not None:
+                part.load_state_dict(state[name])
+        progress: dict[str, Any] = state["progress"]
+    except Exception as error:
+        raise RunError(
+            f"{run.checkpoint_path} can't be read ({type(error).__name__}: {error}); --overwrite "
+            "trains the run anew"
+        ) from error
+    return progress

@@ -1,0 +1,190 @@
+"""All that is needed to run a training again."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from torchlace._checks import check_choice, check_count, check_number
+
+# What may differ when a run is resumed: where and how it computes, not what.
+EXECUTION = frozenset(
+    {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "workers", "loggers"}
+)
+CHOICES = {
+    "protocol": ("native", "paper"),
+    "stem": ("auto", "small", "standard"),
+    "optimizer": ("adam", "adamw", "sgd"),
+    "schedule": ("constant", "cosine", "one-cycle"),
+    "class_weights": ("none", "balanced"),
+}
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of a training run; the defaults are the paper's where it has any.
+
+    Example:
+        >>> TrainConfig(data="cifar10", head="lace", seed=1).backbone_name
+        'resnet18'
+    """
+
+    data: str = "digits"
+    """Name of a data set, a folder of class folders, a CSV or an .npz."""
+    root: str | None = None
+    """Where packs of data lie."""
+    head: str = "lace"
+    """Name of the head."""
+    head_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the head."""
+    backbone: str = "auto"
+    """Name of the backbone; auto: small-cnn for digits, resnet18 else."""
+    stem: str = "auto"
+    """small keeps the resolution of small images; auto: small for native images up to 64 px."""
+    pretrained: bool = False
+    """Start from the library's weights."""
+    embedding: int | None = None
+    """Width of a linear layer with PReLU behind the backbone."""
+    protocol: str = "native"
+    """native: the data's own size; paper: 224 px."""
+    image_size: int | None = None
+    """Size that images of a folder or CSV are brought to."""
+    optimizer: str = "adam"
+    """adam, adamw or sgd."""
+    lr: float = 1e-3
+    """Learning rate."""
+    weight_decay: float = 0.0
+    """Weight decay."""
+    schedule: str = "constant"
+    """Of the learning rate: constant, cosine or one-cycle, over all epochs."""
+    epochs: int = 300
+    """At most so many."""
+    patience: int = 10
+    """Stop after so many epochs without a better validation loss."""
+    batch_size: int = 256
+    """Images in a step, over all devices together."""
+    validation: float = 0.1
+    """Share of the training images held out."""
+    clip: float | None = None
+    """Largest norm of the gradient."""
+    label_smoothing: float = 0.0
+    """Passed to the head's loss."""
+    class_weights: str = "none"
+    """balanced: classes weigh inversely to their frequency."""
+    ema: float | None = None
+    """Decay of an exponential average of the weights, which is then what is evaluated."""
+    seed: int = 0
+    """Of split, initialisation, order and augmentation."""
+    skip_bad: bool = False
+    """Leave unreadable images out instead of stopping."""
+    device: str = "auto"
+    """cpu, cuda, mps or auto."""
+    devices: int = 1
+    """Devices on each machine."""
+    nodes: int = 1
+    """Machines."""
+    strategy: str = "auto"
+    """auto, ddp, fsdp or another of Lightning Fabric."""
+    precision: str = "auto"
+    """32-true, bf16-mixed, 16-mixed or another of Lightning Fabric; auto: bf16-mixed on CUDA."""
+    graph: bool = True
+    """Replay the step as a CUDA graph where that is possible."""
+    workers: int = 2
+    """Processes that decode images which don't fit in memory."""
+    loggers: tuple[str, ...] = ()
+    """Beyond CSV and TensorBoard: wandb, mlflow."""
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        for name in ("epochs", "patience", "batch_size", "devices", "nodes"):
+            check_count(name, getattr(self, name))
+        check_number("lr", self.lr, 0)
+        check_number("weight_decay", self.weight_decay, 0, closed=True)
+        check_number("validation", self.validation, 0, 0.5)
+        check_number("label_smoothing", self.label_smoothing, 0, 1, closed=True)
+        if self.clip is not None:
+            check_number("clip", self.clip, 0)
+        if self.ema is not None:
+            check_number("ema", self.ema, 0, 1)
+        for logger in self.loggers:
+            check_choice("logger", logger, ("wandb", "mlflow"))
+
+    @property
+    def backbone_name(self) -> str:
+        """The backbone, with auto resolved."""
+        if self.backbone != "auto":
+            return self.backbone
+        return "small-cnn" if self.data == "digits" else "resnet18"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for YAML."""
+        values = dataclasses.asdict(self)
+        return {**values, "loggers": list(self.loggers)}
+
+    def differences(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
+        """What makes ``other`` a different experiment: (own value, other's value) by name."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        return {
+            name: (value, theirs[name])
+            for name, value in mine.items()
+            if name not in EXECUTION and value != theirs[name]
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> TrainConfig:
+        """From plain values, with errors that name the unknown or mistyped ones.
+
+        Example:
+            >>> TrainConfig.from_dict({"head": "arcface", "lr": 1}).lr
+            1.0
+        """
+        hints = get_type_hints(cls)
+        clean = {}
+        for name, value in values.items():
+            check_choice(f"setting in {source}", name, hints)
+            clean[name] = _coerce(name, value, hints[name], source)
+        return cls(**clean)
+
+    @classmethod
+    def from_yaml(cls, path: Path | str, **overrides: Any) -> TrainConfig:
+        """From a YAML file, such as a run's config.yaml; ``overrides`` win."""
+        return cls.from_dict({**read_yaml(Path(path)), **overrides}, str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Settings of a YAML file; what a run adds under ``run:`` is left out."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no configuration file {path}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
+    values.pop("run", None)
+    return values
+
+
+def _coerce(name: str, value: Any, kind: Any, source: str) -> Any:
+    text = str(kind)
+    if value is None and "None" in text:
+        return None
+    if kind == tuple[str, ...]:
+        return tuple(value)
+    wanted: Any = next((t for t in (bool, dict, int, float, str) if t.__name__ in text), str)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if wanted is float and isinstance(value, str):
+        # YAML reads 1e-3 as a string.
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise TypeError(f"{name} in {source} must be {wanted.__name__}, got {value!r}")
+    return value

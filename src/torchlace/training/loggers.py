@@ -1,0 +1,82 @@
+"""Curves for TensorBoard, and for Weights & Biases or MLflow where asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchlace._checks import check_choice
+from torchlace.training.config import TrainConfig
+from torchlace.training.rundir import Run
+
+
+class Loggers:
+    """Everything that follows a run beyond its own files."""
+
+    def __init__(self, run: Run, config: TrainConfig, *, enabled: bool) -> None:
+        self.targets: list[Any] = []
+        if not enabled:
+            return
+        self.targets.append(_TensorBoard(run))
+        kinds = {"wandb": _WandB, "mlflow": _MLflow}
+        for name in config.loggers:
+            self.targets.append(kinds[check_choice("logger", name, kinds)](run, config))
+
+    def log(self, row: dict[str, Any]) -> None:
+        """One epoch."""
+        values = {name: value for name, value in row.items() if name != "epoch"}
+        for target in self.targets:
+            target.log(values, row["epoch"])
+
+    def close(self) -> None:
+        """The run is over."""
+        for target in self.targets:
+            target.close()
+
+
+class _TensorBoard:
+    def __init__(self, run: Run) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(run.path))
+
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, epoch)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class _WandB:
+    def __init__(self, run: Run, config: TrainConfig) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError("--log wandb needs Weights & Biases: pip install wandb") from error
+        self.run = wandb.init(
+            project="torchlace", name=run.path.name, dir=str(run.path), config=config.as_dict()
+        )
+
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        self.run.log(values, step=epoch)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class _MLflow:
+    def __init__(self, run: Run, config: TrainConfig) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise ImportError("--log mlflow needs MLflow: pip install mlflow") from error
+        self.mlflow = mlflow
+        mlflow.start_run(run_name=run.path.name)
+        mlflow.log_params(config.as_dict())
+
+    def log(self, values: dict[str, float], epoch: int) -> None:
+        self.mlflow.log_metrics(values, step=epoch)
+
+    def close(self) -> None:
+        self.mlflow.end_run()

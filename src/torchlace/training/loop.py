@@ -1,0 +1,479 @@
+"""Training, from a configuration to a finished run directory."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchlace import heads
+from torchlace.data import ImageData, load_data, protocol_transforms, stratified_split
+from torchlace.evaluation import classification_scores
+from torchlace.models import Classifier
+from torchlace.training.batches import Augmentation, Batches, prepared
+from torchlace.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from torchlace.training.config import TrainConfig
+from torchlace.training.loggers import Loggers
+from torchlace.training.rundir import Run, RunError, versions
+from torchlace.training.step import Average, EagerStep, GraphStep
+
+
+class Reporter(Protocol):
+    """What is told while training goes on."""
+
+    def message(self, text: str) -> None:
+        """A line."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """A training step is done."""
+
+    def epoch(self, row: dict[str, Any], epochs: int) -> None:
+        """An epoch is done."""
+
+
+class Silent:
+    """Tells nothing."""
+
+    def message(self, text: str) -> None:
+        """Nothing."""
+
+    def step(self, epoch: int, step: int, steps: int) -> None:
+        """Nothing."""
+
+    def epoch(self, row: dict[str, Any], epochs: int) -> None:
+        """Nothing."""
+
+
+class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
+    """Training was asked to stop, and its checkpoint is written."""
+
+
+@dataclass
+class Progress:
+    """What a run has reached, and all that a checkpoint says of it."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_accuracy: float = -1.0
+    best_epoch: int = 0
+    best_loss: float = math.inf
+    loss_epoch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history)
+
+    def stopped(self, config: TrainConfig) -> bool:
+        """Whether training is over."""
+        return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
+
+
+def train(
+    config: TrainConfig,
+    path: Path | str,
+    *,
+    reporter: Reporter | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train, or go on training, in a run directory; returns what result.json says.
+
+    A finished run is left alone unless ``overwrite``; an unfinished one is resumed if its settings
+    are the same.
+    """
+    reporter = reporter or Silent()
+    run = Run(path)
+    _open(run, config, overwrite)
+    if run.finished:
+        reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
+        return run.result()
+    fabric = _fabric(config)
+    fabric.launch()
+    if fabric.global_rank != 0:
+        reporter = Silent()
+    return _Training(config, run, fabric, reporter).run_to_end()
+
+
+class _Training:
+    def __init__(self, config: TrainConfig, run: Run, fabric: Any, reporter: Reporter) -> None:
+        self.config, self.run, self.fabric, self.reporter = config, run, fabric, reporter
+        self.device: torch.device = fabric.device
+        self.first = fabric.global_rank == 0
+        self.data = load_data(
+            config.data,
+            Path(config.root) if config.root else None,
+            size=config.image_size,
+            skip_bad=config.skip_bad,
+        )
+        train_part, held_part = stratified_split(
+            self.data.train.labels, config.validation, config.seed
+        )
+        place = {"rank": fabric.global_rank, "world": fabric.world_size, "workers": config.workers}
+        self.fit = Batches(self.data.train, train_part, self.device, **place)
+        self.held = Batches(self.data.train, held_part, self.device, **place)
+        self.test = Batches(self.data.test, torch.arange(len(self.data.test)), self.device, **place)
+        self.batch = self._batch_size()
+        augment, self.prepare = protocol_transforms(config.protocol, self.data)
+        self.augment = Augmentation(
+            augment, self.device, self.batch, fabric.global_rank, fabric.world_size
+        )
+        torch.manual_seed(config.seed)
+        self.model = build_model(config, self.data).to(self.device)
+        if self.device.type == "cuda":
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.options = self._loss_options()
+        self.progress = Progress()
+
+    def run_to_end(self) -> dict[str, Any]:
+        config, progress = self.config, self.progress
+        wrapped, optimizer, average = self._assemble()
+        evaluated = self.model if average is None else average
+        scheduler = _scheduler(config, optimizer, len(self.fit) // self.batch)
+        parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler}
+        parts |= {} if average is None else {"average": average}
+        if self.run.checkpoint_path.exists():
+            self.progress = progress = Progress(**load_checkpoint(self.run, parts, self.device))
+            self.reporter.message(f"resuming {self.run.path} after epoch {progress.epoch}")
+        elif self.first:
+            self.run.path.mkdir(parents=True, exist_ok=True)
+            self.run.start(config, self._facts())
+        step = self._step(wrapped, optimizer, average)
+        loggers = Loggers(self.run, config, enabled=self.first)
+        with interruptible() as interrupted:
+            while not progress.stopped(config):
+                row = self._epoch(step, evaluated, optimizer, scheduler)
+                if self.first:
+                    self._save(parts, evaluated)
+                    loggers.log(row)
+                self.fabric.barrier()
+                self.reporter.epoch(row, config.epochs)
+                if interrupted() and not progress.stopped(config):
+                    raise InterruptedRun(
+                        f"stopped after epoch {progress.epoch}; the same command goes on from there"
+                    )
+        loggers.close()
+        result = self._conclude(evaluated) if self.first else {}
+        self.fabric.barrier()
+        return result
+
+    def _assemble(self) -> tuple[Any, Any, nn.Module | None]:
+        average = copy.deepcopy(self.model).eval() if self.config.ema is not None else None
+        self.graphed = (
+            self.config.graph
+            and self.device.type == "cuda"
+            and self.fabric.world_size == 1
+            and self.config.strategy == "auto"
+            and self.fabric._precision.precision in ("32-true", "bf16-mixed")
+            and self.fit.cached is not None
+        )
+        optimizer = _optimizer(self.config, self.model, self.device, capturable=self.graphed)
+        if self.graphed:
+            return self.model, optimizer, average
+        if self.fabric.world_size > 1 and self.device.type == "cuda":
+            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        wrapped, optimizer = self.fabric.setup(self.model, optimizer)
+        wrapped.mark_forward_method("loss")
+        return wrapped, optimizer, average
+
+    def _step(self, model: Any, optimizer: Any, average: nn.Module | None) -> EagerStep | GraphStep:
+        config = self.config
+        mean = (
+            None
+            if average is None or config.ema is None
+            else Average(self.model, average, config.ema)
+        )
+        self.model.train()
+        self.augment.start_epoch(config.seed, 0)
+        if not self.graphed:
+            return EagerStep(
+                self.fabric, model, optimizer, self.augment, self.options, config.clip, mean
+            )
+        assert self.fit.cached is not None
+        try:
+            return GraphStep(
+                self.model,
+                optimizer,
+                self.fabric.autocast,
+                self.augment,
+                self.options,
+                config.clip,
+                mean,
+                self.fit.cached,
+                self.fit.labels,
+                self.batch,
+            )
+        except RuntimeError as error:
+            raise RunError(
+                f"the training step could not be captured as a CUDA graph: {error}. Start again "
+                "with --no-graph"
+            ) from error
+
+    def _epoch(
+        self, step: EagerStep | GraphStep, evaluated: nn.Module, optimizer: Any, scheduler: Any
+    ) -> dict[str, Any]:
+        config, progress, epoch = self.config, self.progress, self.progress.epoch + 1
+        start = time.perf_counter()
+        torch.manual_seed(config.seed * 100_003 + epoch * 31 + self.fabric.global_rank)
+        self.augment.start_epoch(config.seed, epoch)
+        self.model.train()
+        order = self.fit.order(config.seed, epoch, self.batch)
+        step.total.zero_()
+        for number, chosen in enumerate(self._positions(order, step), start=1):
+            step(*chosen)
+            if scheduler is not None:
+                scheduler.step()
+            self.reporter.step(epoch, number, len(order))
+        loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
+        trained = time.perf_counter() - start
+        if not math.isfinite(loss):
+            raise RunError(
+                f"the training loss became {loss} in epoch {epoch}; the checkpoint of epoch "
+                f"{epoch - 1} is intact. Lower the learning rate (now {config.lr:g}), clip "
+                "gradients (--clip 1) or use --precision 32-true"
+            )
+        logits, labels = self._logits(evaluated, self.held)
+        accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
+        validation = F.cross_entropy(logits, labels).item()
+        progress.seconds += time.perf_counter() - start
+        row = {
+            "epoch": epoch,
+            "train_loss": loss,
+            "val_loss": validation,
+            "val_accuracy": accuracy,
+            "lr": float(optimizer.param_groups[0]["lr"]),
+            "images_per_second": round(len(order) * self.batch / trained, 1),
+            "seconds": round(progress.seconds, 3),
+        }
+        shared: dict[str, Any] = self.fabric.broadcast(row)
+        progress.history.append(shared)
+        if shared["val_loss"] < progress.best_loss:
+            progress.best_loss, progress.loss_epoch = shared["val_loss"], epoch
+        return shared
+
+    def _positions(
+        self, order: Tensor, step: EagerStep | GraphStep
+    ) -> Iterator[tuple[Tensor, ...]]:
+        if isinstance(step, GraphStep):
+            return ((chosen,) for chosen in order.to(self.device))
+        return self.fit.training(order)
+
+    def _save(self, parts: dict[str, Any], evaluated: nn.Module) -> None:
+        progress, row = self.progress, self.progress.history[-1]
+        if row["val_accuracy"] > progress.best_accuracy:
+            progress.best_accuracy, progress.best_epoch = row["val_accuracy"], row["epoch"]
+            save_weights(self.run, evaluated)
+        save_checkpoint(self.run, parts, vars(progress))
+        self.run.write_metrics(progress.history)
+
+    def _conclude(self, evaluated: nn.Module) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        evaluated.load_state_dict(load_file(self.run.weights_path))
+        logits, labels = self._logits(evaluated, self.held)
+        head: heads.Head = evaluated.head  # type: ignore[assignment]
+        head.temperature.copy_(heads.fit_temperature(logits, labels))
+        save_weights(self.run, evaluated)
+        temperature = float(head.temperature)
+        logits, labels = self._logits(evaluated, self.test)
+        right = (logits.argmax(1) == labels).cpu().numpy()
+        scores = classification_scores(logits, labels, temperature)
+        progress = self.progress
+        result = {
+            "test_accuracy": scores["accuracy"],
+            "test_top5_accuracy": scores["top5_accuracy"],
+            "test_loss": scores["loss"],
+            "test_calibrated_loss": scores["calibrated_loss"],
+            "val_accuracy": progress.best_accuracy,
+            "temperature": temperature,
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch,
+            "seconds": round(progress.seconds, 2),
+            "parameters": sum(p.numel() for p in evaluated.parameters()),
+            "device": _device_name(self.device),
+            "graph": self.graphed,
+            "peak_memory_mib": _peak_memory(self.device),
+            "test_images": len(right),
+            "test_right": base64.b64encode(np.packbits(right).tobytes()).decode(),
+            "data_digest": self.data.digest,
+            "versions": versions(),
+        }
+        self.run.finish(result)
+        return result
+
+    @torch.no_grad()
+    def _logits(self, model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
+        model.eval()
+        parts, labels = [], []
+        with self.fabric.autocast():
+            for images, targets in prepared(batches, self.prepare, max(self.batch, 512)):
+                if self.device.type == "cuda":
+                    images = images.contiguous(memory_format=torch.channels_last)
+                parts.append(model(images))
+                labels.append(targets)
+        return torch.cat(parts).float(), torch.cat(labels)
+
+    def _batch_size(self) -> int:
+        batch = min(self.config.batch_size, len(self.fit))
+        world = int(self.fabric.world_size)
+        if batch < world:
+            raise RunError(f"{len(self.fit)} training images are too few for {world} processes")
+        return batch - batch % world
+
+    def _loss_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"label_smoothing": self.config.label_smoothing}
+        if self.config.class_weights == "balanced":
+            counts = torch.bincount(self.fit.labels.cpu(), minlength=self.data.num_classes)
+            weights = counts.sum() / (len(counts) * counts.clamp_min(1))
+            options["weight"] = weights.to(self.device)
+        return options
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "class_names": list(self.data.class_names),
+            "channels": self.data.channels,
+            "size": list(self.data.size),
+            "mean": list(self.prepare.mean),
+            "std": list(self.prepare.std),
+            "data_digest": self.data.digest,
+            "versions": versions(),
+        }
+
+
+def build_model(config: TrainConfig, data: ImageData) -> Classifier:
+    """The model of a configuration, for these images."""
+    return make_classifier(config, data.channels, max(data.size), data.num_classes)
+
+
+def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
+    """The model of a configuration, for images of this kind."""
+    stem = config.stem
+    if stem == "auto":
+        stem = "small" if config.protocol == "native" and size <= 64 else "standard"
+    return Classifier(
+        config.backbone_name,
+        config.head,
+        classes,
+        head_options=config.head_options,
+        channels=3 if config.protocol == "paper" else channels,
+        stem=stem,
+        pretrained=config.pretrained,
+        embedding=config.embedding,
+    )
+
+
+@contextmanager
+def interruptible() -> Iterator[Any]:
+    """Let the first SIGINT wait for the end of the epoch, and the second stop at once."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: nobody sends signals here
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:
+    if overwrite and run.path.is_dir():
+        run.clear()
+    if run.path.exists() and not run.path.is_dir():
+        raise RunError(f"{run.path} is a file; --run needs a folder")
+    if run.config_path.exists():
+        differences = run.config().differences(config)
+        if differences:
+            listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
+            raise RunError(
+                f"{run.path} was started with other settings ({listed}); choose another --run, or "
+                "--overwrite it"
+            )
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
+
+
+def _fabric(config: TrainConfig) -> Any:
+    try:
+        from lightning.fabric import Fabric
+    except ImportError as error:
+        raise ImportError("training needs Lightning: pip install 'torchlace[train]'") from error
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RunError("there is no CUDA device here: use --device cpu")
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16-mixed" if device == "cuda" else "32-true"
+    return Fabric(
+        accelerator=device,
+        devices=config.devices,
+        num_nodes=config.nodes,
+        strategy=config.strategy,
+        precision=precision,  # type: ignore[arg-type]
+    )
+
+
+def _optimizer(
+    config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
+) -> torch.optim.Optimizer:
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        options |= {"momentum": 0.9, "nesterov": True}
+    elif capturable:
+        options["capturable"] = True
+    if device.type == "cuda":
+        options["fused"] = True
+    if capturable and config.schedule != "constant":
+        options["lr"] = torch.tensor(config.lr, device=device)
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    optimizer: torch.optim.Optimizer = kinds[config.optimizer](model.parameters(), **options)
+    return optimizer
+
+
+def _scheduler(config: TrainConfig, optimizer: Any, steps: int) -> Any:
+    total = config.epochs * steps
+    if config.schedule == "cosine":
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    if config.schedule == "one-cycle":
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, config.lr, total_steps=total + 1, cycle_momentum=False
+        )
+    return None
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _peak_memory(device: torch.device) -> float | None:
+    if device.type != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
