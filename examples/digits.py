@@ -56,9 +56,12 @@ def main() -> None:
     data, target = load_digits(return_X_y=True)
     images = torch.tensor(data, dtype=torch.float32).view(-1, 1, 8, 8) / 16
     labels = torch.tensor(target)
-    rest, test = train_test_split(range(len(labels)), test_size=0.2, stratify=target, random_state=0)
+    every = range(len(labels))
+    rest, test = train_test_split(every, test_size=0.2, stratify=target, random_state=0)
     fit, held = train_test_split(rest, test_size=0.1, stratify=target[rest], random_state=0)
-    print(f"{len(fit)} training, {len(held)} validation and {len(test)} test images, {EPOCHS} epochs\n")
+    print(
+        f"{len(fit)} training, {len(held)} validation, {len(test)} test images, {EPOCHS} epochs\n"
+    )
     print(f"{'head':<16}{'accuracy %':>12}{'NLL':>8}{'Silhouette':>12}{'seconds':>9}")
     for name in tl.heads.names():
         start = time.perf_counter()

@@ -8,6 +8,7 @@ range) need the numbers on the host, which makes a GPU wait, so by default they 
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -41,6 +42,18 @@ def checks(mode: bool | Literal["auto"]) -> Iterator[None]:
 
 def check_features(features: Tensor, width: int) -> None:
     """Raise unless ``features`` is a finite floating-point (N, width) matrix."""
+    check_feature_shape(features, width)
+    if _values_visible(features) and not torch.isfinite(features).all():
+        bad = (~torch.isfinite(features)).any(dim=1).nonzero().flatten().tolist()
+        raise ValueError(
+            f"features hold NaN or infinite values in {len(bad)} of {len(features)} rows (first "
+            f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
+            "rate, clip gradients or look at the data"
+        )
+
+
+def check_feature_shape(features: Tensor, width: int) -> None:
+    """Raise unless ``features`` is a floating-point (N, width) matrix."""
     if not isinstance(features, Tensor):
         raise TypeError(f"features must be a torch.Tensor, got {type(features).__name__}")
     if not features.is_floating_point():
@@ -52,17 +65,23 @@ def check_features(features: Tensor, width: int) -> None:
             f"features must have shape (N, {width}), got {tuple(features.shape)}; the width is the "
             "in_features of the head, and maps or sequences are pooled or flattened first"
         )
-    if _values_visible(features) and not torch.isfinite(features).all():
-        bad = (~torch.isfinite(features)).any(dim=1).nonzero().flatten().tolist()
-        raise ValueError(
-            f"features hold NaN or infinite values in {len(bad)} of {len(features)} rows (first "
-            f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
-            "rate, clip gradients or look at the data"
-        )
 
 
 def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -> None:
     """Raise unless ``targets`` holds ``rows`` class indices below ``classes``."""
+    check_target_shape(targets, rows)
+    if _values_visible(targets):
+        wrong = targets[((targets < 0) | (targets >= classes)) & (targets != ignore_index)]
+        if len(wrong):
+            raise ValueError(
+                f"targets must lie in 0..{classes - 1} or equal ignore_index={ignore_index}, got "
+                f"{wrong.unique().tolist()[:5]}; is num_classes={classes} right, and do labels "
+                "start at 0?"
+            )
+
+
+def check_target_shape(targets: Tensor, rows: int) -> None:
+    """Raise unless ``targets`` holds ``rows`` integers."""
     if not isinstance(targets, Tensor):
         raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
@@ -75,14 +94,6 @@ def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -
             f"targets must have shape ({rows},), one label for each row of features, got "
             f"{tuple(targets.shape)}"
         )
-    if _values_visible(targets):
-        wrong = targets[((targets < 0) | (targets >= classes)) & (targets != ignore_index)]
-        if len(wrong):
-            raise ValueError(
-                f"targets must lie in 0..{classes - 1} or equal ignore_index={ignore_index}, got "
-                f"{wrong.unique().tolist()[:5]}; is num_classes={classes} right, and do labels "
-                "start at 0?"
-            )
 
 
 def check_class_weight(weight: Tensor | None, classes: int) -> None:
@@ -101,7 +112,7 @@ def check_number(
     name: str, value: float, low: float, high: float = float("inf"), *, closed: bool = False
 ) -> float:
     """Return ``value`` if it is a number between ``low`` and ``high``, or raise naming ``name``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     inside = low <= value <= high if closed else low < value < high
     if not inside:
@@ -114,11 +125,11 @@ def check_number(
 
 def check_count(name: str, value: int, low: int = 1) -> int:
     """Return ``value`` if it is an integer of at least ``low``, or raise naming ``name``."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
-    return value
+    return int(value)
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:

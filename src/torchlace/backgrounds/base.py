@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlace._checks import check_count
-from torchlace._precision import compute_dtype, full_precision
+from torchlace._checks import check_count, check_feature_shape
+from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision
 
 
-class Background(nn.Module):
+class Background(FullPrecisionBuffers):
     """Mean μ and covariance Σ of the background, and the whitening W(x - μ) with WᵀW = Σ⁻¹.
 
     Calling a background whitens; in training mode one that is estimated also learns from what it
@@ -19,21 +19,26 @@ class Background(nn.Module):
         in_features: width of the features.
         out_features: width after whitening.
         needs_targets: whether learning needs the labels.
-        mean: μ, (d,), zero where it is switched off.
+
+    Example:
+        >>> from torchlace.backgrounds import Learned
+        >>> background = Learned(3)
+        >>> isinstance(background, Background), background.precision.diagonal().tolist()
+        (True, [1.0, 1.0, 1.0])
     """
 
     needs_targets = False
-    mean: Tensor
 
     def __init__(self, in_features: int, *, mean: bool = True, covariance: bool = True) -> None:
         super().__init__()
         self.in_features = check_count("in_features", in_features)
-        self.out_features = in_features
+        self.out_features = self.in_features
         self.has_mean = bool(mean)
         self.has_covariance = bool(covariance)
 
     def forward(self, features: Tensor, targets: Tensor | None = None) -> Tensor:
         """Whiten (N, d) features, after learning from them in training mode."""
+        check_feature_shape(features, self.in_features)
         with full_precision(features):
             features = features.to(compute_dtype(features, self.mean))
             self.observe(features, targets)
@@ -45,7 +50,7 @@ class Background(nn.Module):
 
     def centre(self, features: Tensor) -> Tensor:
         """X - μ for every row."""
-        return features - self.mean if self.has_mean else features
+        return features - self.mean.to(features.dtype) if self.has_mean else features
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row: the linear part of the whitening."""
@@ -55,9 +60,15 @@ class Background(nn.Module):
         """Learn from a batch in training mode; what gradients teach needs nothing here."""
 
     @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        raise NotImplementedError(f"{type(self).__name__} must define mean")
+
+    @property
     def precision(self) -> Tensor:
         """Σ⁻¹ as it is in use, (d, d)."""
-        identity = torch.eye(self.in_features, dtype=self.mean.dtype, device=self.mean.device)
+        mean = self.mean
+        identity = torch.eye(self.in_features, dtype=compute_dtype(mean), device=mean.device)
         factor = self.transform(identity)
         return factor @ factor.mT
 
@@ -66,6 +77,14 @@ class Background(nn.Module):
         """Σ, the inverse of :attr:`precision`, (d, d)."""
         inverse: Tensor = torch.linalg.inv(self.precision)
         return inverse
+
+    def _place_mean(self, zeros: Tensor) -> None:
+        """A mean that gradients teach, or zeros where it is switched off."""
+        if self.has_mean:
+            self.location = nn.Parameter(zeros)
+        else:
+            zeros = zeros.to(compute_dtype(zeros))
+            self.register_buffer("location", zeros, persistent=False)
 
     def extra_repr(self) -> str:
         """The width, and which of mean and covariance is off."""
@@ -79,6 +98,12 @@ class ClasswiseBackground(Background):
     Attributes:
         num_classes: number of classes.
         shared_whitening: whether signatures may live in a whitened space common to all classes.
+
+    Example:
+        >>> from torchlace.backgrounds import OneVsAll
+        >>> background = OneVsAll(4, 3)
+        >>> isinstance(background, ClasswiseBackground), background.precision.shape
+        (True, torch.Size([3, 4, 4]))
     """
 
     shared_whitening = False
@@ -92,6 +117,15 @@ class ClasswiseBackground(Background):
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} must define cosines")
+
+    def whiten(self, features: Tensor) -> Tensor:
+        """W(x - μ) by what is common to all classes, where there is such a thing."""
+        if not self.shared_whitening:
+            raise ValueError(
+                f"{type(self).__name__} whitens differently for every class; use "
+                "cosines(features, signatures), or read precision"
+            )
+        return super().whiten(features)
 
     def transform(self, vectors: Tensor) -> Tensor:
         """The linear map common to all classes: none."""

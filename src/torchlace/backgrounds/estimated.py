@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlace._checks import check_choice, check_number
-from torchlace.backgrounds.base import Background
+from torchlace._checks import check_choice, check_count, check_number
 from torchlace.backgrounds.running import Running
 from torchlace.functional import (
     Moments,
@@ -46,8 +45,8 @@ class Whitener:
     def shrunk(self, moments: Moments) -> Tensor:
         """The covariance in units of ``moments.unit`` squared, shrunk, (G, d, d)."""
         covariance = moments.covariance
-        if isinstance(self.shrinkage, float):
-            return shrink(covariance, self.shrinkage)
+        if not self.adaptive:
+            return shrink(covariance, self.least())
         amount = ledoit_wolf(covariance, moments.fourth, moments.spread)
         return shrink(covariance, amount.clamp_min(_LEAST_SHRINKAGE))
 
@@ -60,14 +59,18 @@ class Whitener:
         """W with W Σ Wᵀ = I for a covariance that is shrunk already."""
         if self.method == "cholesky":
             return cholesky_whitening(covariance)
-        least = self.shrinkage if isinstance(self.shrinkage, float) else _LEAST_SHRINKAGE
-        return newton_schulz_whitening(covariance, condition=covariance.shape[-1] / least)
+        return newton_schulz_whitening(covariance, condition=covariance.shape[-1] / self.least())
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def least(self) -> float:
+        """The smallest shrinkage there can be; a constant to the compiler."""
+        return self.shrinkage if isinstance(self.shrinkage, float) else _LEAST_SHRINKAGE
 
     def __repr__(self) -> str:
         return f"shrinkage={self.shrinkage}, method={self.method!r}"
 
 
-class Estimated(Running, Background):
+class Estimated(Running):
     """Running mean and covariance of the features, shrunk and inverted every few steps.
 
     Args:
@@ -121,11 +124,11 @@ class Estimated(Running, Background):
         self.needs_targets = samples == "nontarget"
         if self.needs_targets and num_classes is None:
             raise ValueError('samples="nontarget" needs num_classes, the number of classes')
-        self.num_classes = num_classes
+        self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
         place = torch.empty(0, device=device, dtype=dtype)
         dtype = torch.promote_types(place.dtype, torch.float32)
         for name, value in empty_moments(1, in_features, place.device, dtype)._asdict().items():
-            self.register_buffer(_buffer(name), value[0] if name == "mean" else value)
+            self.register_buffer(f"running_{name}", value)
         self.register_buffer(
             "whitening", torch.empty_like(self.get_buffer("running_covariance")[0])
         )
@@ -142,8 +145,13 @@ class Estimated(Running, Background):
     @property
     def moments(self) -> Moments:
         """The running statistics, one group."""
-        values = {name: self.get_buffer(_buffer(name)) for name in Moments._fields}
-        return Moments(**{**values, "mean": values["mean"][None]})
+        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        mean = self.get_buffer("running_mean")[0]
+        return mean if self.has_mean else torch.zeros_like(mean)
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row."""
@@ -166,7 +174,7 @@ class Estimated(Running, Background):
         counts = counts if reduction is None else reduction(counts)
         rest = counts.sum() - counts
         shares = torch.where(rest > 0, 1 / torch.where(rest > 0, rest, 1), 0)
-        weights = shares.sum() - shares @ members
+        weights = (shares.sum() - shares @ members) * members.sum(0)
         return (weights * (counts.sum() / (rest > 0).sum().clamp_min(1)))[None]
 
     def extra_repr(self) -> str:
@@ -186,7 +194,3 @@ def store(moments: Moments, merged: Moments) -> None:
 def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     """Membership of every sample in every class, (C, N); a negative label belongs to none."""
     return (torch.arange(classes, device=targets.device)[:, None] == targets).to(dtype)
-
-
-def _buffer(name: str) -> str:
-    return "mean" if name == "mean" else f"running_{name}"

@@ -46,30 +46,32 @@ class Learned(Background):
     ) -> None:
         super().__init__(in_features, mean=mean, covariance=covariance)
         self.form = check_choice("form", form, ("factor", "cholesky", "matrix"))
-        place = {"device": device, "dtype": dtype}
-        center = torch.empty(in_features, **place)  # type: ignore[arg-type]
-        if mean:
-            self.mean = nn.Parameter(center)
-        else:
-            self.register_buffer("mean", center, persistent=False)
-        square = torch.empty(in_features, in_features, **place) if covariance else None  # type: ignore[arg-type]
-        self.matrix = None if square is None else nn.Parameter(square)
+        self._place_mean(torch.zeros(in_features, device=device, dtype=dtype))
+        self.matrix: nn.Parameter | None = None
+        if covariance:
+            square = torch.empty(in_features, in_features, device=device, dtype=dtype)
+            self.matrix = nn.Parameter(square)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Start again."""
         with torch.no_grad():
-            self.mean.zero_()
+            self.location.zero_()
             if self.form == "matrix":
                 bound = 1 / math.sqrt(self.in_features)
                 if self.has_mean:
-                    self.mean.uniform_(-bound, bound)
+                    self.location.uniform_(-bound, bound)
                 if self.matrix is not None:
                     self.matrix.normal_()
             elif self.matrix is not None:
                 self.matrix.zero_()
                 if self.form == "factor":
                     self.matrix.fill_diagonal_(1)
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        return self.location
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row."""

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torchlace._checks import check_count, check_number
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running
+from torchlace.functional import cholesky
+from torchlace.functional.moments import largest, next_unit
 
 
 class LearnedLowRank(Background):
@@ -41,11 +43,8 @@ class LearnedLowRank(Background):
     ) -> None:
         super().__init__(in_features, mean=mean, covariance=covariance)
         self.rank = min(check_count("rank", rank), in_features)
-        center = torch.empty(in_features, device=device, dtype=dtype)
-        if mean:
-            self.mean = nn.Parameter(center)
-        else:
-            self.register_buffer("mean", center, persistent=False)
+        center = torch.zeros(in_features, device=device, dtype=dtype)
+        self._place_mean(center)
         if covariance:
             self.out_features = in_features + self.rank
             self.log_diagonal = nn.Parameter(torch.empty_like(center))
@@ -55,10 +54,15 @@ class LearnedLowRank(Background):
     def reset_parameters(self) -> None:
         """Start near the identity: at V = 0 the factor would get no gradient."""
         with torch.no_grad():
-            self.mean.zero_()
+            self.location.zero_()
             if self.has_covariance:
                 self.log_diagonal.zero_()
                 self.factor.normal_(std=0.1 / self.in_features**0.5)
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        return self.location
 
     def transform(self, vectors: Tensor) -> Tensor:
         """[D^½v, Vv] for every row."""
@@ -72,7 +76,7 @@ class LearnedLowRank(Background):
         return f"{super().extra_repr()}, rank={self.rank}"
 
 
-class LowRank(Running, Background):
+class LowRank(Running):
     """Running Σ ≈ FFᵀ + Ψ with a d × r factor F and a diagonal Ψ, estimated from a sketch.
 
     Kept are the variances and Y = ΣΩ for a fixed random d × r matrix Ω: both are linear in Σ, so
@@ -98,6 +102,7 @@ class LowRank(Running, Background):
     """
 
     _derived = ("deviation", "down", "up")
+    running_mean: Tensor
     running_mass: Tensor
     running_unit: Tensor
     running_variance: Tensor
@@ -128,11 +133,8 @@ class LowRank(Running, Background):
         place = torch.empty(0, device=device, dtype=dtype)
         place = place.to(torch.promote_types(place.dtype, torch.float32))
         vector, matrix = (in_features,), (in_features, self.rank)
-        shapes: dict[str, tuple[int, ...]] = {
-            "mean": vector,
-            "running_mass": (),
-            "running_unit": (),
-        }
+        shapes: dict[str, tuple[int, ...]] = {"running_mass": (), "running_unit": ()}
+        shapes["running_mean"] = vector
         shapes |= {"running_variance": vector, "running_sketch": matrix, "probe": matrix}
         shapes |= {"deviation": vector, "down": matrix, "up": matrix}
         for name, shape in shapes.items():
@@ -140,13 +142,20 @@ class LowRank(Running, Background):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget everything and draw a new probe."""
+        """Forget everything."""
         with torch.no_grad():
             for buffer in self.buffers():
                 buffer.zero_()
-            self.probe.normal_()
+            # Drawn from a fixed seed: all processes must sketch with the same matrix.
+            drawn = torch.randn(self.probe.shape, generator=torch.Generator().manual_seed(0))
+            self.probe.copy_(drawn)
             self.deviation.fill_(1)
             self._clock.zero_()
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        return self.running_mean if self.has_mean else torch.zeros_like(self.running_mean)
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row."""
@@ -158,57 +167,61 @@ class LowRank(Running, Background):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         reduction = self._reduction()
-        shifted = features - self.mean
-        largest = shifted.abs().amax().reshape(1) if features.shape[0] else features.new_zeros(1)
-        sums = torch.cat([largest, largest.new_full((1,), features.shape[0]), shifted.sum(0)])
+        shifted = features - self.running_mean
+        sums = torch.cat(
+            [largest(shifted), shifted.new_full((1,), features.shape[0]), shifted.sum(0)]
+        )
         sums = sums if reduction is None else reduction(sums)
-        unit = torch.maximum(self.running_unit * self.decay**0.5, sums[0])
-        unit = torch.where(unit > 0, unit, 1)
+        finite = torch.isfinite(sums.sum())
+        sums, shifted = torch.where(finite, sums, 0), torch.where(finite, shifted, 0)
+        unit = next_unit(self.running_unit, sums[0], sums[1], self.decay)
+        length = torch.where(unit > 0, unit, 1)
         count = sums[1]
         some = count.clamp_min(1)
         step = sums[2:] / some
-        centred = (shifted - step) / unit
+        centred = (shifted - step) / length
         sketch = centred.mT @ (centred @ self.probe)
         sums = torch.cat([centred.square().sum(0)[:, None], sketch], dim=1)
         sums = (sums if reduction is None else reduction(sums)) / some
 
         mass = self.decay * self.running_mass + count
         share = count / torch.where(mass > 0, mass, 1)
-        drift, past = step / unit, (1 - share) * (self.running_unit / unit) ** 2
+        drift, past = step / length, (1 - share) * (self.running_unit / length) ** 2
         between = share * (1 - share) * drift
         sketch = past * self.running_sketch + share * sums[:, 1:]
-        sketch = sketch + between[:, None] * (drift @ self.probe)
-        variance = past * self.running_variance + share * sums[:, 0] + between * drift
-        finite = torch.isfinite(sums.sum()) & torch.isfinite(step.sum())
-        for old, new in (
-            (self.mean, self.mean + share * step),
-            (self.running_mass, mass),
-            (self.running_unit, unit),
-            (self.running_variance, variance),
-            (self.running_sketch, sketch),
-        ):
-            old.copy_(torch.where(finite, new, old))
+        self.running_sketch.copy_(sketch + between[:, None] * (drift @ self.probe))
+        variance = past * self.running_variance + share * sums[:, 0]
+        self.running_variance.copy_(variance + between * drift)
+        self.running_mean.add_(share * step)
+        self.running_mass.copy_(mass)
+        self.running_unit.copy_(unit)
 
     def _derive(self) -> tuple[Tensor, ...]:
         sketch, variance = self.running_sketch, self.running_variance
         identity = torch.eye(self.rank, dtype=sketch.dtype, device=sketch.device)
+        shrinkage = self._amount()
         core = self.probe.mT @ sketch
         core = 0.5 * (core + core.mT)
-        level = core.diagonal().mean()
-        some = (level > 0).to(core.dtype)
-        core = core + torch.where(level > 0, 1e-6 * level, 1) * identity
-        factor = _right_divide(sketch, torch.linalg.cholesky_ex(core).L) * some
+        trace = core.diagonal().sum()
+        # Fewer samples than columns leave the core singular: its rounding errors must stay below.
+        ridge = torch.where(trace > 0, 10 * torch.finfo(core.dtype).eps * trace, 1)
+        factor = _right_divide(sketch, cholesky(core + ridge * identity))
+        factor = torch.where(trace > 0, factor, 0)
         rest = (variance - factor.square().sum(1)).clamp_min(0)
-        ridge = self.shrinkage * variance.mean()
-        rest = (1 - self.shrinkage) * rest + torch.where(ridge > 0, ridge, 1)
+        ridge = shrinkage * variance.mean()
+        rest = (1 - shrinkage) * rest + torch.where(ridge > 0, ridge, 1)
         # W = (I - G (I + Lᵀ)⁻¹ L⁻¹ Gᵀ) Ψ^(-½) with LLᵀ = I + GᵀG satisfies WᵀW = (Ψ + FFᵀ)⁻¹.
-        down = factor * (1 - self.shrinkage) ** 0.5 / rest.sqrt()[:, None]
-        lower = torch.linalg.cholesky_ex(identity + down.mT @ down).L
+        down = factor * (1 - shrinkage) ** 0.5 / rest.sqrt()[:, None]
+        lower = cholesky(identity + down.mT @ down)
         upper = (identity + lower).mT
         inner = torch.linalg.solve_triangular(lower, identity, upper=False)
         inner = torch.linalg.solve_triangular(upper, inner, upper=True)
         unit = torch.where(self.running_unit > 0, self.running_unit, 1)
         return rest.sqrt() * unit, down, down @ inner
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _amount(self) -> float:
+        return self.shrinkage
 
     def extra_repr(self) -> str:
         """Width, rank, shrinkage, decay, refresh."""

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlace.backgrounds.base import Background
+from torchlace._checks import check_count
+from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.estimated import Estimated
 
 
@@ -39,19 +40,20 @@ class BackgroundNorm(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        num_features = check_count("num_features", num_features)
         if background is None:
             options = {"method": "newton-schulz", "shrinkage": 0.1, **options}
             background = Estimated(num_features, device=device, dtype=dtype, **options)
         elif options:
             raise TypeError(f"options {sorted(options)} belong to the background: set them there")
+        if isinstance(background, ClasswiseBackground) or background.needs_targets:
+            raise ValueError(
+                "a background inside a network sees no labels; use one that needs none"
+            )
         if background.in_features != num_features or background.out_features != num_features:
             raise ValueError(
                 f"the background maps {background.in_features} to {background.out_features} "
                 f"features, but BackgroundNorm({num_features}) must keep {num_features}"
-            )
-        if background.needs_targets:
-            raise ValueError(
-                "a background inside a network sees no labels; use one that needs none"
             )
         self.num_features = num_features
         self.background = background

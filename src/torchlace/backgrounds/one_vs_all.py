@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_count
+from torchlace._precision import compute_dtype
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Whitener, one_hot, store
+from torchlace.backgrounds.estimated import Method, Whitener, one_hot
 from torchlace.backgrounds.running import Running
-from torchlace.functional import Moments, empty_moments, unit, update_moments
+from torchlace.functional import cholesky, shrink, unit
+from torchlace.functional.moments import largest, next_unit
 
 
 class LearnedOneVsAll(ClasswiseBackground):
@@ -42,11 +44,8 @@ class LearnedOneVsAll(ClasswiseBackground):
     ) -> None:
         super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
         self.rank = min(check_count("rank", rank), in_features)
-        centers = torch.empty(num_classes, in_features, device=device, dtype=dtype)
-        if mean:
-            self.mean = nn.Parameter(centers)
-        else:
-            self.register_buffer("mean", centers, persistent=False)
+        centers = torch.zeros(num_classes, in_features, device=device, dtype=dtype)
+        self._place_mean(centers)
         if covariance:
             self.log_diagonal = nn.Parameter(torch.empty_like(centers))
             self.factor = nn.Parameter(centers.new_empty(num_classes, self.rank, in_features))
@@ -55,7 +54,7 @@ class LearnedOneVsAll(ClasswiseBackground):
     def reset_parameters(self) -> None:
         """Zero means, near-identity precisions: at V = 0 the factors would get no gradient."""
         with torch.no_grad():
-            self.mean.zero_()
+            self.location.zero_()
             if self.has_covariance:
                 self.log_diagonal.zero_()
                 self.factor.normal_(std=0.1 / self.in_features**0.5)
@@ -67,35 +66,40 @@ class LearnedOneVsAll(ClasswiseBackground):
         # Expanded squares lose digits when means are large, so the common part goes first.
         origin = means.detach().mean(0)
         features, means = features - origin, means - origin
-        largest = torch.maximum(_largest(features, dim=1), _largest(means))
-        features, inverse = features / largest, 1 / largest
+        features, inverse = _scaled(features, means)
+        diagonal = torch.ones_like(signatures)
         if self.has_covariance:
             diagonal = self.log_diagonal.to(dtype).exp()
+        weighted, projected = diagonal * means, diagonal * signatures
+        # A length, squared after scaling: the square of a scale of 1e20 would overflow.
+        away = torch.linalg.vector_norm(diagonal.sqrt() * means, dim=-1)
+        squares = features.square() @ diagonal.mT - 2 * inverse * (features @ weighted.mT)
+        squares = squares + (inverse * away).square()
+        products = features @ projected.mT - inverse * (projected * means).sum(-1)
+        lengths = (projected * signatures).sum(-1)
+        if self.has_covariance:
             factor = self.factor.to(dtype)
             mapped = torch.einsum("nd,crd->ncr", features, factor)
             mapped = mapped - inverse[..., None] * torch.einsum("cd,crd->cr", means, factor)
             sketched = torch.einsum("cd,crd->cr", signatures, factor)
-        else:
-            diagonal = torch.ones_like(signatures)
-            mapped, sketched = features.new_zeros(()), features.new_zeros(())
-        weighted, projected = diagonal * means, diagonal * signatures
-        squares = features.square() @ diagonal.mT - 2 * inverse * (features @ weighted.mT)
-        squares = squares + inverse.square() * (weighted * means).sum(-1)
-        products = features @ projected.mT - inverse * (projected * means).sum(-1)
-        if self.has_covariance:
             squares = squares + mapped.square().sum(-1)
             products = products + (mapped * sketched).sum(-1)
-            lengths = (projected * signatures).sum(-1) + sketched.square().sum(-1)
-        else:
-            lengths = (projected * signatures).sum(-1)
+            lengths = lengths + sketched.square().sum(-1)
         return _ratio(products, squares, lengths)
+
+    @property
+    def mean(self) -> Tensor:
+        """μ of every class, (C, d); zero where it is switched off."""
+        return self.location
 
     @property
     def precision(self) -> Tensor:
         """Σ⁻¹ of every class, (C, d, d)."""
+        dtype = compute_dtype(self.mean)
         if not self.has_covariance:
-            return torch.ones_like(self.mean).diag_embed()
-        return self.log_diagonal.exp().diag_embed() + self.factor.mT @ self.factor
+            return torch.ones_like(self.mean, dtype=dtype).diag_embed()
+        factor = self.factor.to(dtype)
+        return self.log_diagonal.to(dtype).exp().diag_embed() + factor.mT @ factor
 
     def extra_repr(self) -> str:
         """Width, classes, rank."""
@@ -136,11 +140,12 @@ class OneVsAll(Running, ClasswiseBackground):
 
     needs_targets = True
     shared_whitening = True
-    _derived = ("origin", "whitening", "centers", "pull", "factor")
+    _derived = ("means", "origin", "whitening", "centers", "pull", "factor")
+    running_mass: Tensor
     running_mean: Tensor
+    running_covariance: Tensor
     running_unit: Tensor
-    class_mass: Tensor
-    class_mean: Tensor
+    means: Tensor
     origin: Tensor
     whitening: Tensor
     centers: Tensor
@@ -172,16 +177,16 @@ class OneVsAll(Running, ClasswiseBackground):
         self.whitener = Whitener(shrinkage, method)
         place = torch.empty(0, device=device, dtype=dtype)
         place = place.to(torch.promote_types(place.dtype, torch.float32))
-        for name, value in (
-            empty_moments(1, in_features, place.device, place.dtype)._asdict().items()
-        ):
-            self.register_buffer(f"running_{name}", value[0] if name == "mean" else value)
+        classes, square = (num_classes, in_features), (in_features, in_features)
         shapes: dict[str, tuple[int, ...]] = {
-            "class_mass": (num_classes,),
-            "class_mean": (num_classes, in_features),
+            "running_mass": (num_classes,),
+            "running_mean": classes,
+            "running_covariance": square,
+            "running_unit": (),
+            "means": classes,
             "origin": (in_features,),
-            "whitening": (in_features, in_features),
-            "centers": (num_classes, in_features),
+            "whitening": square,
+            "centers": classes,
             "pull": (num_classes,),
             "factor": (num_classes,) * 3,
         }
@@ -198,19 +203,9 @@ class OneVsAll(Running, ClasswiseBackground):
             self._clock.zero_()
 
     @property
-    def moments(self) -> Moments:
-        """The running statistics of all samples, one group."""
-        values = {name: self.get_buffer(f"running_{name}") for name in Moments._fields}
-        return Moments(**{**values, "mean": values["mean"][None]})
-
-    @property
-    def mean(self) -> Tensor:  # type: ignore[override]
+    def mean(self) -> Tensor:
         """The mean of the other classes, for each class, (C, d); zero where it is switched off."""
-        share = self.class_mass / self.class_mass.sum().clamp_min(1e-30)
-        pull = _pull(share)[:, None] * float(self.has_mean)
-        return self.running_mean * float(self.has_mean) + pull * (
-            self.class_mean - self.running_mean
-        )
+        return self.means if self.has_mean else torch.zeros_like(self.means)
 
     @property
     def precision(self) -> Tensor:
@@ -226,7 +221,7 @@ class OneVsAll(Running, ClasswiseBackground):
 
     def centre(self, features: Tensor) -> Tensor:
         """X minus the mean of all classes."""
-        return features - self.origin if self.has_mean else features
+        return features - self.origin.to(features.dtype) if self.has_mean else features
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Whiten by the covariance within classes."""
@@ -241,8 +236,11 @@ class OneVsAll(Running, ClasswiseBackground):
         centers, factor, pull = self.centers.to(dtype), self.factor.to(dtype), self.pull.to(dtype)
         shift = pull if self.has_mean else torch.zeros_like(pull)
         whitened, signatures = self.whiten(features), unit(signatures)
-        largest = torch.maximum(_largest(whitened, dim=1), _largest(shift[:, None] * centers))
-        whitened, inverse = whitened / largest, 1 / largest
+        if not self.has_covariance:
+            # Nothing whitens here, so lengths are those of the features, at any magnitude.
+            size = _nonzero(centers.abs().amax())
+            whitened, centers = whitened / size, centers / size
+        whitened, inverse = _scaled(whitened, shift[:, None] * centers)
 
         gram = centers @ centers.mT
         squares = gram.diagonal()
@@ -266,65 +264,72 @@ class OneVsAll(Running, ClasswiseBackground):
         assert targets is not None
         reduction = self._reduction()
         members = one_hot(targets, self.num_classes, features.dtype)
-        sums = torch.cat(
-            [members.sum(1, keepdim=True), members @ (features - self.running_mean)], 1
-        )
+        known, own = members.sum(0)[:, None], targets.clamp_min(0)
+        shifted = (features - self.running_mean[own]) * known
+        sums = torch.cat([members.sum(1, keepdim=True), members @ shifted], dim=1)
+        sums = torch.cat([largest(shifted), sums.flatten()])
         sums = sums if reduction is None else reduction(sums)
-        count = sums[:, 0]
-        steps = sums[:, 1:] / torch.where(count > 0, count, 1)[:, None]
-        mass = self.decay * self.class_mass + count
-        share = (count / torch.where(mass > 0, mass, 1))[:, None]
-        means = self.class_mean + share * (steps - (self.class_mean - self.running_mean))
         finite = torch.isfinite(sums.sum())
-        for old, new in ((self.class_mass, mass), (self.class_mean, means)):
-            old.copy_(torch.where(finite, new, old))
-        known = members.sum(0, keepdim=True)
-        moments = self.moments
-        store(
-            moments, update_moments(moments, features, known, self.decay, reduction, fourth=False)
-        )
+        sums, shifted = torch.where(finite, sums, 0), torch.where(finite, shifted, 0)
+        count, total = sums[1:].view(self.num_classes, -1).split([1, self.in_features], dim=1)
+        unit = next_unit(self.running_unit, sums[0], count.sum(), self.decay)
+        length = torch.where(unit > 0, unit, 1)
+        steps = total / torch.where(count > 0, count, 1)
+        centred = (shifted - steps[own] * known) / length
+        scatter = centred.mT @ centred
+        scatter = scatter if reduction is None else reduction(scatter)
+
+        before, count = self.decay * self.running_mass, count[:, 0]
+        mass = before + count
+        share = count / _nonzero(mass)
+        drift = steps / length
+        within = before.sum() * (self.running_unit / length) ** 2 * self.running_covariance
+        within = within + scatter + ((before * share)[:, None] * drift).mT @ drift
+        self.running_covariance.copy_(within / _nonzero(mass.sum()))
+        self.running_mean.add_(share[:, None] * steps)
+        self.running_mass.copy_(mass)
+        self.running_unit.copy_(unit)
 
     def _derive(self) -> tuple[Tensor, ...]:
-        moments = self.moments
-        scale = torch.where(moments.unit > 0, moments.unit, 1)
-        share = self.class_mass / self.class_mass.sum().clamp_min(1e-30)
-        offsets = (self.class_mean - self.running_mean) * (self.class_mass > 0)[:, None]
-        pull = _pull(share)
+        share = self.running_mass / _nonzero(self.running_mass.sum())
+        origin = share @ self.running_mean
+        offsets = (self.running_mean - origin) * (share > 0)[:, None]
+        pull = torch.where(share < 1, -share / torch.where(share < 1, 1 - share, 1), 0)
+        means = origin + pull[:, None] * offsets
         if not self.has_covariance:
-            return self.running_mean, self.whitening, offsets, pull, self.factor
-        offsets = offsets / scale
-        within = moments.covariance[0] - (offsets * share[:, None]).mT @ offsets
-        whitening = self.whitener.factor(self.whitener.shrunk(moments._replace(covariance=within)))
-        centers = offsets @ whitening.mT
+            return means, origin, self.whitening, offsets, pull, self.factor
+        length = _nonzero(self.running_unit)
+        shrunk = shrink(self.running_covariance, self.whitener.least())
+        whitening = self.whitener.factor(shrunk)
+        centers = (offsets / length) @ whitening.mT
 
-        gram, one = centers @ centers.mT, torch.ones_like(share)
+        gram = centers @ centers.mT
         column = pull[:, None] * gram
         inner = gram - column[:, :, None] - column[:, None, :]
         inner = inner + (pull.square() * gram.diagonal())[:, None, None]
-        rest = torch.where(share < 1, 1 - share, one)[:, None]
-        roots = ((share / rest).fill_diagonal_(0)).sqrt()
         identity = torch.eye(len(share), dtype=share.dtype, device=share.device)
-        lower = torch.linalg.cholesky_ex(identity + roots[:, :, None] * inner * roots[:, None]).L
+        rest = torch.where(share < 1, 1 - share, 1)[:, None]
+        roots = (share / rest * (1 - identity)).sqrt()
+        lower = cholesky(identity + roots[:, :, None] * inner * roots[:, None])
         factor = torch.linalg.solve_triangular(lower, roots.diag_embed(), upper=False)
-        return self.running_mean, whitening / scale, centers, pull, factor
+        return means, origin, whitening / length, centers, pull, factor
 
     def extra_repr(self) -> str:
         """Width, classes, shrinkage, method."""
         return f"{super().extra_repr()}, {self.whitener}"
 
 
-def _pull(share: Tensor) -> Tensor:
-    """The other classes' mean lies at pull·(μ_c - μ) from the overall mean μ."""
-    return torch.where(share < 1, -share / torch.where(share < 1, 1 - share, 1), 0)
+def _scaled(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows divided by the largest entry of features and means, and one over that, (N, 1)."""
+    if features.shape[0] == 0:
+        return features, features.new_ones(0, 1)
+    size = features.detach().abs().amax(1, keepdim=True)
+    size = _nonzero(torch.maximum(size, means.detach().abs().amax()))
+    return features / size, 1 / size
 
 
-def _largest(vectors: Tensor, dim: int | None = None) -> Tensor:
-    """The largest absolute entry, or 1 if all are zero; of each row for ``dim=1``."""
-    if vectors.numel() == 0:
-        return vectors.new_ones((len(vectors), 1) if dim == 1 else ())
-    size = vectors.detach().abs()
-    size = size.amax(1, keepdim=True) if dim == 1 else size.amax()
-    return torch.where(size > 0, size, torch.finfo(size.dtype).tiny)
+def _nonzero(values: Tensor) -> Tensor:
+    return torch.where(values > 0, values, 1)
 
 
 def _ratio(products: Tensor, squares: Tensor, lengths: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchlace._precision import compute_dtype
 from torchlace.backgrounds.base import ClasswiseBackground
 from torchlace.backgrounds.estimated import Method, Shrinkage, Whitener, one_hot, store
 from torchlace.backgrounds.running import Running
@@ -20,7 +21,7 @@ class _Opponents(ClasswiseBackground):
 
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """Mean over opponents of the ACE of every sample against every class, (N, C)."""
-        centred = features - self.mean[:, None] if self.has_mean else features[None]
+        centred = features - self.mean.to(features.dtype)[:, None]
         directions = signatures.expand(self.num_classes, *signatures.shape)
         if self.has_covariance:
             whitening = self._whitenings().to(features.dtype).mT
@@ -38,9 +39,9 @@ class _Opponents(ClasswiseBackground):
     def precision(self) -> Tensor:
         """Σ⁻¹ of every class as opponent, (C, d, d)."""
         if not self.has_covariance:
-            identity = torch.eye(self.in_features, dtype=self.mean.dtype, device=self.mean.device)
-            return identity.expand(self.num_classes, -1, -1)
+            return torch.ones_like(self.mean, dtype=compute_dtype(self.mean)).diag_embed()
         whitenings = self._whitenings()
+        whitenings = whitenings.to(compute_dtype(whitenings))
         return whitenings.mT @ whitenings
 
 
@@ -71,11 +72,8 @@ class LearnedOneVsOne(_Opponents):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
-        centers = torch.empty(num_classes, in_features, device=device, dtype=dtype)
-        if mean:
-            self.mean = nn.Parameter(centers)
-        else:
-            self.register_buffer("mean", centers, persistent=False)
+        centers = torch.zeros(num_classes, in_features, device=device, dtype=dtype)
+        self._place_mean(centers)
         if covariance:
             self.factor = nn.Parameter(centers.new_empty(num_classes, in_features, in_features))
         self.reset_parameters()
@@ -83,9 +81,14 @@ class LearnedOneVsOne(_Opponents):
     def reset_parameters(self) -> None:
         """Zero means, identity whitenings."""
         with torch.no_grad():
-            self.mean.zero_()
+            self.location.zero_()
             if self.has_covariance:
                 self.factor.copy_(torch.eye(self.in_features))
+
+    @property
+    def mean(self) -> Tensor:
+        """μ of every class as opponent, (C, d); zero where it is switched off."""
+        return self.location
 
     def _whitenings(self) -> Tensor:
         return self.factor
@@ -139,7 +142,7 @@ class OneVsOne(Running, _Opponents):
         for name, value in (
             empty_moments(num_classes, in_features, place.device, dtype)._asdict().items()
         ):
-            self.register_buffer("mean" if name == "mean" else f"running_{name}", value)
+            self.register_buffer(f"running_{name}", value)
         self.register_buffer("whitening", torch.empty_like(self.get_buffer("running_covariance")))
         self.reset_parameters()
 
@@ -155,8 +158,13 @@ class OneVsOne(Running, _Opponents):
     @property
     def moments(self) -> Moments:
         """The running statistics, a group for each class."""
-        names = ("mean" if name == "mean" else f"running_{name}" for name in Moments._fields)
-        return Moments(*map(self.get_buffer, names))
+        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
+
+    @property
+    def mean(self) -> Tensor:
+        """μ of every class as opponent, (C, d); zero where it is switched off."""
+        mean = self.get_buffer("running_mean")
+        return mean if self.has_mean else torch.zeros_like(mean)
 
     def _whitenings(self) -> Tensor:
         return self.whitening

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from torchlace._checks import check_count, check_number
-from torchlace._precision import FullPrecisionBuffers
+from torchlace._checks import check_count, check_feature_shape, check_number, check_target_shape
+from torchlace.backgrounds.base import Background
 
 
-class Running(FullPrecisionBuffers):
-    """Machinery shared by estimated backgrounds; mixed in before a :class:`Background`.
+class Running(Background):
+    """Machinery shared by estimated backgrounds.
 
     A subclass registers its statistics and what it derives from them as buffers, and defines
     :meth:`_update` (statistics from a batch, in place) and :meth:`_derive` (the tensors named in
@@ -23,6 +24,13 @@ class Running(FullPrecisionBuffers):
 
     The step counter lives on the host, so that the decision to refresh
     waits for no device; it is saved as the extra state of the module.
+
+    Example:
+        >>> from torchlace.backgrounds import Estimated
+        >>> background = Estimated(2)
+        >>> _ = background(torch.randn(8, 2))
+        >>> isinstance(background, Running), background.steps
+        (True, 1)
     """
 
     _derived: tuple[str, ...] = ()
@@ -43,12 +51,17 @@ class Running(FullPrecisionBuffers):
         """Learn from a batch; in evaluation mode, nothing moves."""
         if not self.training:
             return
-        if targets is None and getattr(self, "needs_targets", False):
-            raise ValueError(
-                f"{type(self).__name__} learns from labels: in training mode call "
-                "head.loss(features, targets), or background(features, targets); to predict, "
-                "switch to evaluation mode with .eval() first"
+        check_feature_shape(features, self.in_features)
+        if targets is not None:
+            check_target_shape(targets, features.shape[0])
+        elif self.needs_targets:
+            warnings.warn(
+                f"{type(self).__name__} learns from labels, and there are none here: call "
+                "head.loss(features, targets) to train, or .eval() first to predict",
+                UserWarning,
+                stacklevel=2,
             )
+            return
         with torch.no_grad():
             self._update(features.detach().to(self._statistics_dtype()), targets)
             self._tick()
@@ -119,19 +132,36 @@ def refreshing(module: nn.Module, now: bool) -> Iterator[None]:
     For CUDA graphs: capture one step with and one without, then replay the first every
     ``refresh_every`` steps. A replay does not run Python, so the backgrounds' own counters stand
     still; :func:`advance` moves them.
+
+    Example:
+        >>> from torchlace.backgrounds import Estimated
+        >>> background = Estimated(2)
+        >>> with refreshing(background, False):
+        ...     _ = background(torch.randn(8, 2))
+        >>> background.whitening.tolist()  # as it was
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     running = [part for part in module.modules() if isinstance(part, Running)]
+    before = [part.forced for part in running]
     for part in running:
         part.forced = now
     try:
         yield
     finally:
-        for part in running:
-            part.forced = None
+        for part, forced in zip(running, before, strict=True):
+            part.forced = forced
 
 
 def advance(module: nn.Module, steps: int) -> None:
-    """Count ``steps`` training steps that were replayed from a CUDA graph."""
+    """Count ``steps`` training steps that were replayed from a CUDA graph.
+
+    Example:
+        >>> from torchlace.backgrounds import Estimated
+        >>> background = Estimated(2)
+        >>> advance(background, 3)
+        >>> background.steps
+        3
+    """
     for part in module.modules():
         if isinstance(part, Running):
             part._clock += steps

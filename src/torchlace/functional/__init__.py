@@ -17,6 +17,7 @@ from torchlace.functional.margins import (
 from torchlace.functional.moments import Moments, empty_moments, update_moments
 from torchlace.functional.scale import auto_scale, loss_floor, max_probability
 from torchlace.functional.whitening import (
+    cholesky,
     cholesky_whitening,
     ledoit_wolf,
     newton_schulz_whitening,
@@ -33,6 +34,7 @@ __all__ = [
     "angle",
     "auto_scale",
     "center_loss",
+    "cholesky",
     "cholesky_whitening",
     "chunked_cross_entropy",
     "cosine",

@@ -51,6 +51,6 @@ def amc_loss(features: Tensor, targets: Tensor, margin: float = 0.5) -> Tensor:
     theta = angle(features[:pairs], features[pairs : 2 * pairs])
     costs = torch.where(left == right, theta.square(), (margin - theta).clamp_min(0).square())
     valid = (left >= 0) & (right >= 0)
-    samples = (targets >= 0).sum()
+    samples = (targets >= 0).sum().to(costs.dtype)
     costs = torch.where(valid, costs, 0) * (samples / (2 * valid.sum().clamp_min(1)))
     return torch.cat([costs, costs, costs.new_zeros(features.shape[0] - 2 * pairs)])

@@ -165,7 +165,6 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         features: Tensor,
         class_vectors: Tensor,
         bias: Tensor | None,
@@ -188,9 +187,12 @@ class _Chunked(torch.autograd.Function):
             target = torch.where(inside, value[:, 0], target)
             logits.scatter_(1, index, value.masked_fill(inside[:, None], -torch.inf))
             others = torch.logaddexp(others, torch.logsumexp(logits, dim=1))
-        ctx.save_for_backward(features, class_vectors, bias, targets, mixture, others)
-        ctx.normalize, ctx.chunk = normalize, chunk
         return others, target, total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.normalize, ctx.chunk = inputs
+        ctx.save_for_backward(*tensors, output[0])
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -127,11 +127,13 @@ class _Unit(torch.autograd.Function):
     def backward(ctx: Any, of_directions: Tensor, of_lengths: Tensor) -> Tensor:
         directions, lengths = ctx.saved_tensors
         along = (of_directions * directions).sum(-1, keepdim=True) - of_lengths * lengths
-        return (of_directions - along * directions) / lengths
+        slope: Tensor = (of_directions - along * directions) / lengths
+        return slope
 
 
 def row_lengths(vectors: Tensor) -> Tensor:
     """Lengths of the last dimension, kept, 1 for zero vectors; squares of fp32 never overflow."""
+    lengths: Tensor
     if vectors.dtype == torch.float32 and vectors.device.type != "mps":
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
         lengths = lengths.to(torch.float32)

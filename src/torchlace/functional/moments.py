@@ -25,7 +25,9 @@ class Moments(NamedTuple):
     covariance: Tensor
     """About the running mean, divided by unit², (G, d, d)."""
     unit: Tensor
-    """A common length, ()."""
+    """A common length, (); 0 before anything but zeros was seen."""
+    third: Tensor
+    """Mean of ‖x - mean‖²(x - mean) / unit³, (G, d)."""
     fourth: Tensor
     """Mean of ‖x - mean‖⁴ / unit⁴, (G,)."""
     spread: Tensor
@@ -41,7 +43,8 @@ def empty_moments(
         >>> empty_moments(1, 3).mean
         tensor([[0., 0., 0.]])
     """
-    shapes = ((groups,), (groups, width), (groups, width, width), (), (groups,), (groups,))
+    vector, matrix = (groups, width), (groups, width, width)
+    shapes = ((groups,), vector, matrix, (), vector, (groups,), (groups,))
     return Moments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
 
 
@@ -66,7 +69,7 @@ def update_moments(
         weights: of each sample in each group, (G, N); None for one each, in one group.
         decay: in [0, 1).
         reduce: sums a tensor over all processes; omitted for one process.
-        fourth: follow :attr:`Moments.fourth` and :attr:`Moments.spread` too, at some cost.
+        fourth: follow the third and fourth moments and the spread too, at some cost.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])
@@ -81,46 +84,73 @@ def update_moments(
     else:
         count, squares = weights.sum(1), weights.square().sum(1)
         total = (weights[:, None] @ shifted)[:, 0]
-    sums = torch.cat([_largest(shifted), count, squares, total.flatten()])
+    sums = torch.cat([largest(shifted), count, squares, total.flatten()])
     sums = sums if reduce is None else reduce(sums)
     finite = torch.isfinite(sums.sum())
     sums, shifted = torch.where(finite, sums, 0), torch.where(finite, shifted, 0)
-    largest, count, squares, total = sums.split([1, groups, groups, groups * width])
+    bound, count, squares, total = sums.split([1, groups, groups, groups * width])
 
     # A sum of the largest entries of all processes bounds them all, and needs no second collective.
-    unit = torch.maximum(moments.unit * decay**0.5, largest[0])
-    unit = torch.where(unit > 0, unit, 1)
+    unit = next_unit(moments.unit, bound[0], count.sum(), decay)
+    length = torch.where(unit > 0, unit, 1)
     some = torch.where(count > 0, count, 1)
     step = total.view(groups, width) / some[:, None]
-    centred = (shifted - step[:, None]) / unit
+    centred = (shifted - step[:, None]) / length
     weighted = centred if weights is None else centred * weights[..., None]
-    sums = weighted.mT @ centred
+    scatter = weighted.mT @ centred
     if fourth:
-        quartic = (weighted * centred).sum(-1) * centred.square().sum(-1)
-        sums = torch.cat([sums.flatten(), quartic.sum(-1)])
-    sums = sums if reduce is None else reduce(sums)
-    scatter = sums.flatten()[: groups * width**2].view(groups, width, width)
+        squares_of = centred.square().sum(-1, keepdim=True)
+        third = (weighted * squares_of).sum(1)
+        quartic = ((weighted * centred).sum(-1, keepdim=True) * squares_of).sum(1)
+        sums = torch.cat([scatter, third[:, None], quartic[..., None].expand(-1, 1, width)], dim=1)
+        sums = (sums if reduce is None else reduce(sums.contiguous())) / some[:, None, None]
+        scatter, batch_third, batch_fourth = sums[:, :width], sums[:, width], sums[:, width + 1, 0]
+    else:
+        scatter = (scatter if reduce is None else reduce(scatter)) / some[:, None, None]
 
     mass = decay * moments.mass + count
     share = count / torch.where(mass > 0, mass, 1)
-    keep, ratio = 1 - share, moments.unit / unit
-    drift = step / unit
+    keep, ratio = 1 - share, moments.unit / length
+    drift = step / length
     matrix = (..., None, None)
-    covariance = (keep * ratio**2)[matrix] * moments.covariance
-    covariance = covariance + (share / some)[matrix] * scatter
+    past = (ratio**2)[matrix] * moments.covariance
+    covariance = keep[matrix] * past + share[matrix] * scatter
     covariance = covariance + ((share * keep)[:, None] * drift)[..., None] * drift[:, None]
-    moments = moments._replace(
+    merged = moments._replace(
         mass=mass, mean=moments.mean + share[:, None] * step, covariance=covariance, unit=unit
     )
     if not fourth:
-        return moments
-    return moments._replace(
-        fourth=keep * ratio**4 * moments.fourth + share * sums[-groups:] / some,
+        return merged
+    old = _shift(ratio**3 * moments.third, ratio**4 * moments.fourth, past, share, drift)
+    new = _shift(batch_third, batch_fourth, scatter, -keep, drift)
+    return merged._replace(
+        third=keep[:, None] * old[0] + share[:, None] * new[0],
+        fourth=keep * old[1] + share * new[1],
         spread=keep**2 * moments.spread + share**2 * squares / some**2,
     )
 
 
-def _largest(values: Tensor) -> Tensor:
+def _shift(
+    third: Tensor, fourth: Tensor, covariance: Tensor, part: Tensor, drift: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Third and fourth moments about a mean that has moved by ``part``·``drift``."""
+    by = part[:, None] * drift
+    square = by.square().sum(-1)
+    variance = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
+    turned = (covariance @ by[..., None])[..., 0]
+    fourth = fourth + 4 * ((turned - third) * by).sum(-1) + 2 * variance * square + square**2
+    return third - 2 * turned - (variance + square)[:, None] * by, fourth
+
+
+def next_unit(unit: Tensor, bound: Tensor, count: Tensor, decay: float) -> Tensor:
+    """The unit after a batch of ``count`` samples within ``bound``; it falls as others fade."""
+    fading = torch.where(count > 0, max(decay**0.5, 1e-3), 1.0)
+    return torch.maximum(unit * fading.to(unit.dtype), bound)
+
+
+def largest(values: Tensor) -> Tensor:
+    """The largest absolute entry of all, (1,); 0 of none."""
     if values.numel() == 0:
         return values.new_zeros(1)
-    return torch.linalg.vector_norm(values, ord=torch.inf).reshape(1)
+    size: Tensor = torch.linalg.vector_norm(values, ord=torch.inf)
+    return size.reshape(1)

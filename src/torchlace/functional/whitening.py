@@ -54,10 +54,21 @@ def cholesky_whitening(covariance: Tensor) -> Tensor:
         tensor([[0.5000, 0.0000],
                 [0.0000, 1.0000]])
     """
-    factor = torch.linalg.cholesky_ex(covariance).L
+    factor = cholesky(covariance)
     identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
     return inverse
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """Lower Cholesky factor, NaN where the matrix is not positive definite; the host never waits.
+
+    Example:
+        >>> cholesky(torch.tensor([[4.0]])), cholesky(torch.tensor([[-1.0]]))
+        (tensor([[2.]]), tensor([[nan]]))
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return torch.where((info == 0)[..., None, None], factor, torch.nan)
 
 
 def newton_schulz_whitening(covariance: Tensor, condition: float) -> Tensor:

@@ -72,7 +72,14 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Hea
 
 
 def register(name: str, factory: Callable[..., Head]) -> None:
-    """Add a head of your own under ``name``; ``factory(in_features, num_classes, **options)``."""
+    """Add a head of your own under ``name``; ``factory(in_features, num_classes, **options)``.
+
+    Example:
+        >>> register("wide-margin", lambda d, c, **options: CosFace(d, c, margin=0.6, **options))
+        >>> create("wide-margin", 512, 10)
+        CosFace(512, 10, scale=30, margin=0.6)
+        >>> _ = _REGISTRY.pop("wide-margin")
+    """
     if name in _REGISTRY:
         raise ValueError(f"a head named {name!r} exists already")
     _REGISTRY[name] = factory

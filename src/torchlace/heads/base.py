@@ -17,7 +17,7 @@ from torchlace._checks import (
     check_number,
     check_targets,
 )
-from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision
+from torchlace._precision import FullPrecisionBuffers, compute_dtype, evaluating, full_precision
 from torchlace.functional import reduce
 from torchlace.heads.fold import Folded
 from torchlace.heads.temperature import fit_temperature
@@ -39,6 +39,14 @@ class LossOptions(NamedTuple):
 
 class Head(FullPrecisionBuffers):
     """A classification head: replaces the last linear layer of a network.
+
+    Subclasses define :meth:`_logits` and :meth:`_losses`.
+
+    Example:
+        >>> from torchlace.heads import NormFace
+        >>> head = NormFace(8, 3)
+        >>> isinstance(head, Head), head(torch.zeros(2, 8)).shape
+        (True, torch.Size([2, 3]))
 
     Attributes:
         in_features: width of the features.
@@ -128,14 +136,10 @@ class Head(FullPrecisionBuffers):
 
         Nothing but :attr:`temperature` moves, whatever mode the head is in.
         """
+        check_features(features, self.in_features)
         check_targets(targets, features.shape[0], self.num_classes, ignore_index)
-        mode = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                logits = self(features)
-        finally:
-            self.train(mode)
+        with evaluating(self), torch.no_grad():
+            logits = self(features)
         self.temperature.copy_(fit_temperature(logits, targets, ignore_index))
         return self
 

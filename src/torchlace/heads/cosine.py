@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from torchlace._checks import check_number
+from torchlace._precision import full_precision
 from torchlace.functional import (
     additive_angular_margin,
     additive_cosine_margin,
@@ -32,6 +33,13 @@ class CosineHead(Head):
     """Logits are ``scale`` times the cosine between a feature and each class vector.
 
     Subclasses choose a margin (:meth:`_margin`) or what is compared (:meth:`_vectors`).
+
+    Example:
+        >>> class Steep(CosineHead):
+        ...     def _margin(self, cosine):
+        ...         return cosine - 0.2
+        >>> Steep(8, 3, scale=10.0)
+        Steep(8, 3, scale=10)
     """
 
     def __init__(
@@ -54,11 +62,14 @@ class CosineHead(Head):
     @property
     def scale(self) -> float | Tensor:
         """What cosines are multiplied by; a tensor where it is learned."""
-        return self._fixed_scale if self.log_scale is None else self.log_scale.exp()
+        if self.log_scale is None:
+            return self._fixed_scale
+        return self._lift(self.log_scale).exp()
 
     def fold(self) -> Folded:
         """Normalize → Linear."""
-        scores = unit(self.signatures) * self.scale
+        with full_precision(self.weight):
+            scores = unit(self._lift(self.signatures)) * self.scale
         return Folded(self.temperature, normalize=Normalize(), scores=linear(scores))
 
     def describe(self) -> str:
@@ -302,7 +313,8 @@ class AdaCos(CosineHead):
         ):
             truth, others, counted = map(_gather, (truth, others, counted))
         count = counted.sum()
-        others = torch.where(counted, others, -torch.inf).logsumexp(0) - count.log()
+        others = torch.where(counted, others, -torch.inf).logsumexp(0)
+        others = others - count.to(others.dtype).log()
         ordered = torch.where(counted, truth, torch.inf).sort(descending=True).values
         # The cosines sorted downwards, ignored ones first: the median angle is that of the middle.
         middle = ordered.shape[0] - count + (count - 1) // 2

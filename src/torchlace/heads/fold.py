@@ -28,6 +28,15 @@ class Folded(nn.Sequential):
 
     Calling it gives the head's logits; :meth:`probabilities` divides them by the temperature, which
     stays a separate last factor so that scores remain comparable.
+
+    Example:
+        >>> from torchlace.heads import LACE
+        >>> LACE(8, 3).fold()
+        Folded(
+          (whiten): Linear(in_features=8, out_features=8, bias=True)
+          (normalize): Normalize()
+          (scores): Linear(in_features=8, out_features=3, bias=False)
+        )
     """
 
     temperature: Tensor

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_number
+from torchlace._precision import compute_dtype
 from torchlace.heads.base import Head, LossOptions
 
 
@@ -85,7 +86,7 @@ class Joint(Head):
         return torch.stack(parts).sum(0)
 
     def _lift(self, features: Tensor) -> Tensor:
-        return features
+        return features.to(compute_dtype(features))
 
     def extra_repr(self) -> str:
         """The weights."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchlace import backgrounds
 from torchlace._checks import check_choice
+from torchlace._precision import full_precision
 from torchlace.backgrounds import Background, ClasswiseBackground
 from torchlace.functional import unit
 from torchlace.heads.cosine import CosineHead, Scale
@@ -133,13 +134,15 @@ class LACE(CosineHead):
                 f"{type(self.background).__name__} whitens differently for every class; read "
                 "background.precision instead"
             )
-        return self.background.whiten(self._lift(features))
+        with full_precision(features):
+            return self.background.whiten(self._lift(features))
 
     def whitened_signatures(self) -> Tensor:
         """The class signatures in the whitened space, (C, k)."""
         if self.signature_space == "whitened":
-            return self.signatures
-        return self.background.transform(self._lift(self.signatures))
+            return self._lift(self.signatures)
+        with full_precision(self.weight):
+            return self.background.transform(self._lift(self.signatures))
 
     def fold(self) -> Folded:
         """Linear → Normalize → Linear, for one background common to all classes."""
@@ -149,13 +152,14 @@ class LACE(CosineHead):
                 f"{type(background).__name__} compares each class in its own space, which has no "
                 "form in plain layers; export the head itself instead"
             )
-        identity = torch.eye(self.in_features, device=self.weight.device)
-        matrix = background.transform(self._lift(identity)).mT
         layers: dict[str, torch.nn.Module] = {}
-        if background.has_mean or background.has_covariance:
-            bias = -matrix @ background.mean.to(matrix.dtype) if background.has_mean else None
-            layers["whiten"] = linear(matrix, bias)
-        scores = unit(self.whitened_signatures()) * self.scale
+        with full_precision(self.weight):
+            identity = torch.eye(self.in_features, device=self.weight.device)
+            matrix = background.transform(self._lift(identity)).mT
+            if background.has_mean or background.has_covariance:
+                bias = -matrix @ background.mean.to(matrix.dtype) if background.has_mean else None
+                layers["whiten"] = linear(matrix, bias)
+            scores = unit(self.whitened_signatures()) * self.scale
         return Folded(self.temperature, **layers, normalize=Normalize(), scores=linear(scores))
 
     def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -39,7 +39,8 @@ class Softmax(Head):
 
     def fold(self) -> Folded:
         """A linear layer."""
-        return Folded(self.temperature, scores=linear(self.weight, self.bias))
+        bias = None if self.bias is None else self._lift(self.bias)
+        return Folded(self.temperature, scores=linear(self._lift(self.weight), bias))
 
     def _logits(self, features: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(features.dtype)

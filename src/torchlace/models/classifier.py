@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace import heads
+from torchlace._precision import evaluating
 from torchlace.heads import Head
 from torchlace.models.backbones import create_backbone
 
@@ -92,11 +93,6 @@ class Classifier(nn.Module):
 
     def calibrate(self, images: Tensor, targets: Tensor) -> Self:
         """Fit the temperature on held-out images; decisions don't change."""
-        mode = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                self.head.calibrate(self.backbone(images), targets)
-        finally:
-            self.train(mode)
+        with evaluating(self), torch.no_grad():
+            self.head.calibrate(self.backbone(images), targets)
         return self

@@ -1,0 +1,148 @@
+"""Running statistics the slow way, in fp64: every sample ever seen, with the weight decay^age."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+import torchlace as tl
+
+LEAST_SHRINKAGE = 1e-4
+History = list[tuple[Tensor, Tensor]]
+
+
+class Expected(NamedTuple):
+    mean: Tensor
+    precision: Tensor
+
+
+def expected(background: tl.backgrounds.Background, history: History) -> Expected:
+    """What ``background`` must be, refreshed after the batches of ``history``."""
+    return REFERENCES[type(background)](background, history)
+
+
+def refreshed(history: History, refresh_every: int) -> History:
+    """The batches seen at the last refresh: those up to the last multiple of ``refresh_every``."""
+    return history[: (len(history) - 1) // refresh_every * refresh_every + 1]
+
+
+def moments(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    total = weights.sum()
+    mean = sum(w * x for w, x in zip(weights, features, strict=True)) / total
+    scatter = sum(
+        w * torch.outer(x - mean, x - mean) for w, x in zip(weights, features, strict=True)
+    )
+    return mean, scatter / total
+
+
+def shrunk(covariance: Tensor, amount: float) -> Tensor:
+    return (1 - amount) * covariance + amount * mean_variance(covariance)
+
+
+def mean_variance(covariance: Tensor) -> Tensor:
+    """The mean variance times the identity."""
+    return covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=torch.float64)
+
+
+def samples(history: History, decay: float) -> tuple[Tensor, Tensor, Tensor]:
+    """All features, all targets, and decay^age of each."""
+    features = torch.cat([x for x, _ in history]).double()
+    targets = torch.cat([y for _, y in history])
+    ages = [torch.full_like(y, age) for age, (_, y) in enumerate(reversed(history))]
+    return features, targets, torch.tensor(decay, dtype=torch.float64) ** torch.cat(ages[::-1])
+
+
+def complement_weights(targets: Tensor, classes: int) -> Tensor:
+    """Weights whose moments average, over classes, those of the samples of all other classes."""
+    present = [c for c in range(classes) if (targets != c).any()]
+    weights = torch.zeros(len(targets), dtype=torch.float64)
+    for c in present:
+        others = (targets != c).double()
+        weights += others / others.sum()
+    return weights * len(targets) / len(present)
+
+
+def ledoit_wolf(features: Tensor, weights: Tensor) -> float:
+    """The shrinkage of Ledoit and Wolf, its sample means taken with ``weights``."""
+    mean, covariance = moments(features, weights)
+    share = weights / weights.sum()
+    distances = [(torch.outer(x - mean, x - mean) - covariance).square().sum() for x in features]
+    noise = sum(s * d for s, d in zip(share, distances, strict=True)) * share.square().sum()
+    return min(1.0, (noise / (covariance - mean_variance(covariance)).square().sum()).item())
+
+
+def _shrink(background, covariance, features, weights):
+    amount = background.whitener.shrinkage
+    if amount == "ledoit-wolf":
+        amount = max(ledoit_wolf(features, weights), LEAST_SHRINKAGE)
+    return shrunk(covariance, amount)
+
+
+def _estimated(background, history) -> Expected:
+    features, _, weights = samples(history, background.decay)
+    if background.samples == "nontarget":
+        weights = weights * torch.cat(
+            [complement_weights(y, background.num_classes) for _, y in history]
+        )
+    mean, covariance = moments(features, weights)
+    return Expected(mean, _shrink(background, covariance, features, weights).inverse())
+
+
+def _one_vs_one(background, history) -> Expected:
+    features, targets, weights = samples(history, background.decay)
+    means, precisions = [], []
+    for c in range(background.num_classes):
+        own, mass = features[targets == c], weights[targets == c]
+        mean, covariance = moments(own, mass)
+        means.append(mean)
+        precisions.append(_shrink(background, covariance, own, mass).inverse())
+    return Expected(torch.stack(means), torch.stack(precisions))
+
+
+def _one_vs_all(background, history) -> Expected:
+    features, targets, weights = samples(history, background.decay)
+    classes = range(background.num_classes)
+    masses = [weights[targets == c].sum() for c in classes]
+    parts = [moments(features[targets == c], weights[targets == c]) for c in classes]
+    within = sum(m * covariance for m, (_, covariance) in zip(masses, parts, strict=True))
+    within = shrunk(within / sum(masses), background.whitener.shrinkage)
+    means, precisions = [], []
+    for c in classes:
+        others = [k for k in classes if k != c]
+        mean, scatter = moments(
+            torch.stack([parts[k][0] for k in others]), torch.stack([masses[k] for k in others])
+        )
+        means.append(mean)
+        precisions.append((within + scatter).inverse())
+    return Expected(torch.stack(means), torch.stack(precisions))
+
+
+def _low_rank(background, history) -> Expected:
+    features, _, weights = samples(history, background.decay)
+    mean, covariance = moments(features, weights)
+    sketch = covariance @ background.probe.double()
+    core = background.probe.double().T @ sketch
+    low = sketch @ torch.linalg.solve(core, sketch.T)
+    full = low + (covariance - low).diagonal().diag()
+    return Expected(mean, shrunk(full, background.shrinkage).inverse())
+
+
+REFERENCES: dict[type, Callable[..., Expected]] = {
+    tl.backgrounds.Estimated: _estimated,
+    tl.backgrounds.LowRank: _low_rank,
+    tl.backgrounds.OneVsAll: _one_vs_all,
+    tl.backgrounds.OneVsOne: _one_vs_one,
+}
+
+
+def ace(features: Tensor, signatures: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
+    """Eq. 3, one number at a time: (K, N, C) for K backgrounds, in each every signature."""
+    scores = torch.empty(len(means), len(features), len(signatures), dtype=features.dtype)
+    for k, (mean, precision) in enumerate(zip(means, precisions, strict=True)):
+        for n, x in enumerate(features - mean):
+            for c, s in enumerate(signatures):
+                lengths = (s @ precision @ s).item(), (x @ precision @ x).item()
+                scores[k, n, c] = (s @ precision @ x).item() / math.sqrt(lengths[0] * lengths[1])
+    return scores

@@ -1,0 +1,113 @@
+"""Directions, cosines and angles at the ends of their ranges."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from torchlace.functional import angle, cosine, cosine_logits, unit
+
+SIZES = [1e-20, 1e-10, 1.0, 1e10, 1e20]
+
+
+def rows(n, d=5, seed=0, dtype=torch.float64):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_unit_at_any_magnitude(size):
+    vectors = rows(7, dtype=torch.float32)
+    expected = vectors.double() / vectors.double().norm(dim=1, keepdim=True)
+    scaled = (vectors * size).requires_grad_()
+    found = unit(scaled)
+    assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+    found[:, 0].sum().backward()
+    assert scaled.grad.isfinite().all()
+
+
+def test_unit_of_zero_is_zero_with_a_finite_gradient():
+    vectors = torch.zeros(2, 3, requires_grad=True)
+    found = unit(vectors)
+    found.sum().backward()
+    assert not found.any()
+    assert vectors.grad.isfinite().all()
+
+
+def test_unit_of_nothing():
+    assert unit(torch.zeros(0, 3)).shape == (0, 3)
+    assert unit(torch.zeros(3, 0)).shape == (3, 0)
+
+
+@pytest.mark.parametrize("function", [unit, lambda x: cosine(x, rows(2, seed=1))])
+def test_gradients(function):
+    inputs = rows(3).requires_grad_()
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_cosine_of_every_pair(size):
+    vectors, others = rows(4), rows(3, seed=1)
+    found = cosine((vectors * size).float(), (others / size).float())
+    for n, x in enumerate(vectors):
+        for c, y in enumerate(others):
+            assert found[n, c].item() == pytest.approx(
+                (x @ y / x.norm() / y.norm()).item(), abs=1e-6
+            )
+
+
+@pytest.mark.parametrize("scale", [30.0, torch.tensor(30.0, dtype=torch.float64)])
+def test_cosine_logits_are_scaled_cosines(scale):
+    assert_close(
+        cosine_logits(rows(4), rows(3, seed=1), scale), 30 * cosine(rows(4), rows(3, seed=1))
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_angle_is_the_arc_cosine(size):
+    vectors, others = rows(6), rows(6, seed=1)
+    expected = (vectors * others).sum(1) / vectors.norm(dim=1) / others.norm(dim=1)
+    found = angle((vectors * size).float(), (others / size).float())
+    assert_close(found.double(), expected.acos(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("sign", "expected"), [(1, 0.0), (-1, math.pi)])
+def test_angle_of_exact_directions_has_a_finite_gradient(sign, expected):
+    vectors = rows(200, dtype=torch.float32).requires_grad_()
+    others = (sign * 3 * vectors.detach()).requires_grad_()
+    found = angle(vectors, others)
+    found.sum().backward()
+    assert_close(found, torch.full_like(found, expected), rtol=0, atol=1e-3)
+    assert vectors.grad.isfinite().all()
+    assert others.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("zeros", ["one", "both"])
+def test_angle_of_a_zero_vector_has_a_finite_gradient(zeros):
+    vectors = torch.zeros(1, 3, requires_grad=True)
+    others = (torch.zeros(1, 3) if zeros == "both" else torch.ones(1, 3)).requires_grad_()
+    angle(vectors, others).sum().backward()
+    assert vectors.grad.isfinite().all()
+    assert others.grad.isfinite().all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0, math.pi), st.floats(-15, 15))
+def test_angle_recovers_any_angle(theta, exponent):
+    first = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    second = torch.tensor([[math.cos(theta), math.sin(theta)]], dtype=torch.float64) * 10**exponent
+    assert angle(first, second).item() == pytest.approx(theta, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.floats(1e-10, 1e10), st.floats(1e-10, 1e10))
+def test_cosine_ignores_lengths_and_joint_rotations(seed, first, second):
+    x, y, turn = (
+        rows(3, seed=seed),
+        rows(2, seed=seed + 1),
+        torch.linalg.qr(rows(5, seed=seed + 2)).Q,
+    )
+    assert_close(cosine(first * x @ turn, second * y @ turn), cosine(x, y), rtol=1e-9, atol=1e-9)

@@ -1,0 +1,180 @@
+"""Running moments against the weighted moments of all samples seen, in fp64."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.covariance import ledoit_wolf_shrinkage
+from torch.testing import assert_close
+
+from torchlace.functional import empty_moments, ledoit_wolf, update_moments
+
+D = 4
+
+
+def stream(sizes, groups=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    mix = normal(D, D)
+    return [
+        (normal(n, D) @ mix + 0.3 * step, torch.rand(groups, n, generator=generator).double())
+        for step, n in enumerate(sizes)
+    ]
+
+
+def naive(batches, decay):
+    """Mean and covariance of every group, one sample at a time, weights · decay^age."""
+    groups = len(batches[0][1])
+    means, covariances = torch.zeros(groups, D).double(), torch.zeros(groups, D, D).double()
+    for g in range(groups):
+        pairs = [
+            (weights[g, i] * decay ** (len(batches) - 1 - step), x)
+            for step, (features, weights) in enumerate(batches)
+            for i, x in enumerate(features)
+        ]
+        mass = sum(w for w, _ in pairs)
+        means[g] = sum(w * x for w, x in pairs) / mass
+        covariances[g] = sum(w * torch.outer(x - means[g], x - means[g]) for w, x in pairs) / mass
+    return means, covariances
+
+
+def run(batches, decay, dtype=torch.float64):
+    moments = empty_moments(len(batches[0][1]), D, dtype=dtype)
+    for features, weights in batches:
+        moments = update_moments(moments, features.to(dtype), weights.to(dtype), decay)
+    return moments
+
+
+def covariance(moments):
+    return moments.covariance.double() * moments.unit.double() ** 2
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("sizes", [[8], [8] * 6, [5, 1, 9, 0, 2, 7]], ids=["one", "even", "uneven"])
+def test_exact_over_all_samples(sizes, decay, groups):
+    batches = stream(sizes, groups)
+    moments = run(batches, decay)
+    means, covariances = naive(batches, decay)
+    assert_close(moments.mean, means)
+    assert_close(covariance(moments), covariances)
+    mass = sum(w.sum(1) * decay ** (len(sizes) - 1 - step) for step, (_, w) in enumerate(batches))
+    assert_close(moments.mass, mass)
+
+
+def test_no_weights_are_ones():
+    features = stream([9])[0][0]
+    empty = empty_moments(1, D, dtype=torch.float64)
+    one = update_moments(empty, features, None, 0.9)
+    other = update_moments(empty, features, torch.ones(1, 9).double(), 0.9)
+    for first, second in zip(one, other, strict=True):
+        assert_close(first, second)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.floats(0, 0.99), st.integers(0, 999))
+def test_order_inside_a_batch_and_shifts_do_not_matter(sizes, decay, seed):
+    batches = stream([*sizes, 3], seed=seed)
+    moved = [(x.flip(0) + 5, w.flip(1)) for x, w in batches]
+    plain, other = run(batches, decay), run(moved, decay)
+    assert_close(other.mean, plain.mean + 5)
+    assert_close(covariance(other), covariance(plain))
+    values = torch.linalg.eigvalsh(covariance(plain))
+    assert values.min() >= -1e-9 * values.max()
+
+
+@pytest.mark.parametrize("size", [1e-18, 1e-9, 1.0, 1e9, 1e18])
+def test_fp32_at_any_magnitude(size):
+    batches = stream([16] * 5)
+    moments = run([(x * size, w) for x, w in batches], 0.9, torch.float32)
+    means, covariances = naive(batches, 0.9)
+    assert_close(moments.mean.double() / size, means, rtol=1e-4, atol=1e-5)
+    assert_close(covariance(moments) / size**2, covariances, rtol=1e-3, atol=1e-4)
+
+
+def test_magnitude_may_change():
+    batches = stream([16] * 300)
+    batches = [(x * (1e12 if step == 0 else 1e-3), w) for step, (x, w) in enumerate(batches)]
+    moments = run(batches, 0.5, torch.float32)
+    means, covariances = naive(batches[-60:], 0.5)
+    assert_close(moments.mean.double(), means, rtol=1e-3, atol=1e-7)
+    assert_close(covariance(moments), covariances, rtol=1e-2, atol=1e-8)
+
+
+def test_the_unit_follows_the_samples_after_nothing():
+    batches = [(x * 1e-20, w) for x, w in stream([0, 16])]
+    moments = run(batches, 0.9, torch.float32)
+    assert 1e-3 < moments.covariance.abs().max() < 10
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_batch_that_is_not_finite_is_left_out(value, groups):
+    batches = stream([8] * 4, groups)
+    bad = [(x.clone(), w) for x, w in batches]
+    bad[2][0][5, 1] = value
+    moments = run(bad, 0.9)
+    nothing = torch.zeros(0, D).double(), torch.zeros(groups, 0).double()
+    means, covariances = naive([*batches[:2], nothing, batches[3]], 0.9)
+    assert_close(moments.mean, means)
+    assert_close(covariance(moments), covariances)
+
+
+def test_a_group_without_samples_stays_empty():
+    features = stream([8])[0][0]
+    weights = torch.stack([torch.ones(8), torch.zeros(8)]).double()
+    moments = run([(features, weights)], 0.9)
+    assert moments.mass.tolist() == [8, 0]
+    assert not moments.mean[1].any()
+    assert not moments.covariance[1].any()
+
+
+def test_sums_over_processes_make_one_batch():
+    features, weights = stream([10], groups=2)[0]
+    empty = empty_moments(2, D, dtype=torch.float64)
+    parts = [(features[:3], weights[:, :3]), (features[3:], weights[:, 3:])]
+    slots, barrier = {}, Barrier(2)
+
+    def work(rank):
+        def exchange(tensor):
+            slots[rank] = tensor
+            barrier.wait()
+            total = slots[0] + slots[1]
+            barrier.wait()
+            return total
+
+        return update_moments(empty, *parts[rank], 0.9, exchange)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(work, range(2)))
+    whole = update_moments(empty, features, weights, 0.9)
+    for moments in found:
+        assert_close(moments.mean, whole.mean)
+        assert_close(covariance(moments), covariance(whole))
+        assert_close(moments.spread, whole.spread)
+
+
+@pytest.mark.parametrize("rows", [3, 10, 200])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
+def test_ledoit_wolf_equals_scikit_learn(rows, size):
+    features = stream([rows])[0][0] * size
+    moments = update_moments(empty_moments(1, D, dtype=torch.float64), features, None, 0.9)
+    found = ledoit_wolf(moments.covariance, moments.fourth, moments.spread)
+    assert found.item() == pytest.approx(ledoit_wolf_shrinkage(features.numpy()))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_ledoit_wolf_of_many_batches_equals_scikit_learn_of_all(rows):
+    batches = [x for x, _ in stream([rows] * (64 // rows))]
+    moments = empty_moments(1, D, dtype=torch.float64)
+    for features in batches:
+        moments = update_moments(moments, features, None, 1 - 1e-12)
+    found = ledoit_wolf(moments.covariance, moments.fourth, moments.spread)
+    expected = ledoit_wolf_shrinkage(torch.cat(batches).numpy())
+    assert found.item() == pytest.approx(expected, rel=1e-6)

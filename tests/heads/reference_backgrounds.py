@@ -1,0 +1,140 @@
+"""Means and precisions from the definitions: all samples weighted, one explicit inverse."""
+
+import torch
+
+from torchlace import backgrounds as bg
+
+
+def background_of(b, history):
+    """(mean, precision), or a list of them, one for each class."""
+    if isinstance(b, bg.Running):
+        history = [(x.detach(), y) for x, y in history]
+        fresh = history[: (len(history) - 1) // b.refresh_every * b.refresh_every + 1]
+    identity = torch.eye(b.in_features, dtype=torch.float64)
+    if isinstance(b, (bg.LearnedOneVsAll, bg.LearnedOneVsOne)):
+        return [
+            (
+                b.mean[c] if b.has_mean else 0.0,
+                learned_precision(b, c) if b.has_covariance else identity,
+            )
+            for c in range(b.num_classes)
+        ]
+    if isinstance(b, bg.OneVsAll):
+        return one_vs_all(b, fresh)
+    if isinstance(b, bg.OneVsOne):
+        pairs = []
+        for c in range(b.num_classes):
+            mean = moments(weigh(history, b.decay, lambda y, c=c: (y == c).double()))[0]
+            cov = moments(weigh(fresh, b.decay, lambda y, c=c: (y == c).double()))[1]
+            pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.whitener.shrinkage))))
+        return pairs
+    if isinstance(b, bg.Estimated):
+        rule = nontarget(b.num_classes) if b.samples == "nontarget" else torch.ones_like
+        mean = moments(weigh(history, b.decay, rule))[0]
+        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b.decay, rule))[1]
+        if amount == "ledoit-wolf":
+            amount = max(1e-4, ledoit_wolf(fresh, b.decay, rule))
+        precision = inverse(shrunk(cov, amount))
+    elif isinstance(b, bg.LowRank):
+        mean = moments(weigh(history, b.decay, torch.ones_like))[0]
+        precision = inverse(nystrom(b, moments(weigh(fresh, b.decay, torch.ones_like))[1]))
+    else:
+        mean, precision = b.mean, learned_precision(b) if b.has_covariance else identity
+    return mean if b.has_mean else 0.0, precision if b.has_covariance else identity
+
+
+def learned_precision(b, c=None):
+    if isinstance(b, bg.LearnedOneVsOne):
+        return b.factor[c].T @ b.factor[c]
+    if isinstance(b, bg.LearnedOneVsAll):
+        return torch.diag(torch.exp(b.log_diagonal[c])) + b.factor[c].T @ b.factor[c]
+    if isinstance(b, bg.LearnedLowRank):
+        return torch.diag(torch.exp(b.log_diagonal)) + b.factor.T @ b.factor
+    if b.form == "factor":
+        return b.matrix.T @ b.matrix
+    if b.form == "matrix":
+        return inverse(b.matrix @ b.matrix.T)
+    lower = b.matrix.tril(-1) + torch.diag(torch.exp(torch.diagonal(b.matrix)))
+    return lower @ lower.T
+
+
+def weigh(history, decay, rule):
+    """All samples with their weights, the older ones less."""
+    ages = range(len(history) - 1, -1, -1)
+    weights = [decay**age * rule(y).double() for age, (_, y) in zip(ages, history, strict=True)]
+    return torch.cat([x for x, _ in history]), torch.cat(weights)
+
+
+def moments(weighted):
+    x, w = weighted
+    mean = (w[:, None] * x).sum(0) / w.sum()
+    return mean, sum(
+        a * torch.outer(v - mean, v - mean) for a, v in zip(w, x, strict=True)
+    ) / w.sum()
+
+
+def nontarget(classes):
+    """Each class sees the mean over the samples of the others; average over the classes."""
+
+    def rule(y):
+        labelled = int((y >= 0).sum())
+        others = [labelled - int((y == c).sum()) for c in range(classes)]
+        return torch.tensor(
+            [
+                sum(labelled / others[c] / classes for c in range(classes) if c != k) * int(k >= 0)
+                for k in y
+            ],
+            dtype=torch.float64,
+        )
+
+    return rule
+
+
+def one_vs_all(b, history):
+    x, y = torch.cat([x for x, _ in history]), torch.cat([y for _, y in history])
+    w = weigh(history, b.decay, lambda y: (y >= 0).double())[1]
+    mass = torch.stack([w[y == c].sum() for c in range(b.num_classes)])
+    means = torch.stack([moments((x[y == c], w[y == c]))[0] for c in range(b.num_classes)])
+    within = sum(
+        w[i] * torch.outer(x[i] - means[y[i]], x[i] - means[y[i]]) for i in range(len(y)) if w[i]
+    )
+    within = shrunk(within / w.sum(), b.whitener.shrinkage)
+    result = []
+    for c in range(b.num_classes):
+        others = [k for k in range(b.num_classes) if k != c]
+        mean, scatter = moments((means[others], mass[others]))
+        precision = (
+            inverse(within + scatter) if b.has_covariance else torch.eye(b.in_features).double()
+        )
+        result.append((mean if b.has_mean else 0.0, precision))
+    return result
+
+
+def shrunk(cov, amount):
+    return (1 - amount) * cov + amount * torch.trace(cov) / len(cov) * torch.eye(len(cov)).double()
+
+
+def ledoit_wolf(history, decay, rule):
+    x, w = weigh(history, decay, rule)
+    mean, cov = moments((x, w))
+    centred = x - mean
+    fourth = (w * centred.square().sum(1) ** 2).sum() / w.sum()
+    spread = (w**2).sum() / w.sum() ** 2
+    target = torch.trace(cov) / len(cov) * torch.eye(len(cov)).double()
+    distance = (cov - target).square().sum()
+    return float(min(max((fourth - cov.square().sum()) * spread, 0), distance) / distance)
+
+
+def nystrom(b, cov):
+    sketch = cov @ b.probe
+    core = b.probe.T @ sketch
+    ridge = 10 * torch.finfo(torch.float64).eps * torch.trace(core)
+    core = core + ridge * torch.eye(len(core)).double()
+    low = sketch @ inverse(core) @ sketch.T
+    rest = torch.clamp(torch.diag(cov) - torch.diag(low), min=0)
+    rest = (1 - b.shrinkage) * rest + b.shrinkage * torch.diag(cov).mean()
+    return (1 - b.shrinkage) * low + torch.diag(rest)
+
+
+def inverse(matrix):
+    return torch.linalg.inv(matrix)

@@ -1,0 +1,222 @@
+import pytest
+import torch
+from heads.cases import CLASSES, WIDTH, batch, every_case, make
+
+import torchlace as tl
+from torchlace.backgrounds import Estimated, Learned, OneVsAll
+
+X, Y = batch(8)
+
+
+def bad(value, row=3):
+    x = X.clone()
+    x[row, 1] = value
+    return x
+
+
+FEATURES = {
+    "width": (torch.zeros(8, 7), ValueError, r"features must have shape \(N, 6\), got \(8, 7\)"),
+    "one dimension": (torch.zeros(6), ValueError, r"features .*\(N, 6\), got \(6,\)"),
+    "three dimensions": (torch.zeros(8, 6, 1), ValueError, r"features .*got \(8, 6, 1\)"),
+    "integers": (torch.zeros(8, 6, dtype=torch.long), TypeError, r"features .*floating.*int64"),
+    "a list": ([[0.0] * 6] * 8, TypeError, "features must be a torch.Tensor, got list"),
+    "NaN": (bad(torch.nan), ValueError, r"features hold NaN.* 1 of 8 rows.*row 3"),
+    "infinity": (bad(torch.inf), ValueError, r"features hold NaN or infinite.*row 3"),
+}
+TARGETS = {
+    "too large": (torch.full((8,), 5), ValueError, r"targets must lie in 0\.\.4 .*got \[5\]"),
+    "negative": (torch.full((8,), -1), ValueError, r"targets .*ignore_index=-100, got \[-1\]"),
+    "float": (Y.double(), TypeError, "targets must be class indices.*float64"),
+    "bool": (Y > 2, TypeError, "targets must be class indices.*bool"),
+    "probabilities": (torch.ones(8, 5), TypeError, "targets .*probabilities are not supported"),
+    "length": (Y[:7], ValueError, r"targets must have shape \(8,\).*got \(7,\)"),
+    "two dimensions": (Y[:, None], ValueError, r"targets must have shape \(8,\).*got \(8, 1\)"),
+    "a list": (Y.tolist(), TypeError, "targets must be a torch.Tensor, got list"),
+}
+OPTIONS = {
+    "weight shape": ({"weight": torch.ones(4)}, ValueError, r"weight .*\(5,\), got \(4,\)"),
+    "weight type": ({"weight": [1.0] * 5}, TypeError, "weight must be a floating-point"),
+    "integer weight": ({"weight": torch.ones(5).long()}, TypeError, "weight must be a floating"),
+    "smoothing above one": (
+        {"label_smoothing": 1.5},
+        ValueError,
+        r"label_smoothing .*\[0, 1\].*1\.5",
+    ),
+    "negative smoothing": ({"label_smoothing": -0.1}, ValueError, r"label_smoothing .*-0\.1"),
+    "smoothing type": ({"label_smoothing": "a"}, TypeError, "label_smoothing must be a number"),
+    "reduction": ({"reduction": "man"}, ValueError, "unknown reduction 'man': did you mean 'mean'"),
+}
+CONSTRUCTORS = {
+    "negative scale": ("normface", {"scale": -1.0}, ValueError, "scale .*got -1"),
+    "zero scale": ("lace", {"scale": 0.0}, ValueError, r"scale must lie in \(0, inf\), got 0"),
+    "infinite scale": ("lace", {"scale": float("inf")}, ValueError, "scale .*got inf"),
+    "NaN scale": ("lace", {"scale": float("nan")}, ValueError, "scale .*got nan"),
+    "scale word": ("lace", {"scale": "atuo"}, ValueError, "scale must be .*'auto'.*got 'atuo'"),
+    "scale type": ("lace", {"scale": None}, TypeError, "scale must be a number, got None"),
+    "arcface margin": ("arcface", {"margin": 2.0}, ValueError, r"margin .*\[0, 1\.5708\], got 2"),
+    "cosface margin": ("cosface", {"margin": -0.1}, ValueError, r"margin .*\[0, 2\], got -0\.1"),
+    "sphereface margin": ("sphereface", {"margin": 0.5}, ValueError, r"margin .*\[1, 10\].*0\.5"),
+    "amc margin": ("amc", {"margin": 4.0}, ValueError, r"margin must lie in \(0, 3\.14.*got 4"),
+    "center weight": ("center", {"auxiliary_weight": -1.0}, ValueError, "auxiliary_weight .*-1"),
+    "softmax weight": ("amc", {"softmax_weight": -1.0}, ValueError, "softmax_weight .*got -1"),
+    "zero chunk": ("softmax", {"chunk": 0}, ValueError, "chunk must be at least 1, got 0"),
+    "float chunk": ("softmax", {"chunk": 2.5}, TypeError, r"chunk must be an integer, got 2\.5"),
+    "chunk word": ("softmax", {"chunk": "all"}, TypeError, "chunk must be .*got 'all'"),
+    "space": (
+        "lace",
+        {"signature_space": "white"},
+        ValueError,
+        "signature_space 'white'.*whitened",
+    ),
+    "background name": (
+        "lace",
+        {"background": "estimate"},
+        ValueError,
+        "background 'estimate'.*'estimated'",
+    ),
+    "background width": (
+        "lace",
+        {"background": Learned(7)},
+        ValueError,
+        "background has 7 features, the head 6",
+    ),
+    "background classes": (
+        "lace",
+        {"background": OneVsAll(6, 4)},
+        ValueError,
+        "background has 4 classes, the head 5",
+    ),
+    "options beside a background": (
+        "lace",
+        {"background": Estimated(6), "background_options": {"decay": 0.5}},
+        TypeError,
+        "set them on the Estimated",
+    ),
+    "mean beside a background": (
+        "lace",
+        {"background": Estimated(6), "mean": False},
+        TypeError,
+        "mean, covariance",
+    ),
+    "whitened one-vs-one": (
+        "lace",
+        {"background": "one-vs-one", "signature_space": "whitened"},
+        ValueError,
+        'OneVsOne has no whitened space.*signature_space="features"',
+    ),
+    "decay": ("lace", {"background_options": {"decay": 1.0}}, ValueError, "decay must be below 1"),
+    "shrinkage": (
+        "lace",
+        {"background_options": {"shrinkage": 2.0}},
+        ValueError,
+        "shrinkage .*got 2",
+    ),
+}
+
+
+def table(cases):
+    return pytest.mark.parametrize("wrong", cases.values(), ids=cases.keys())
+
+
+@every_case
+def test_features_and_targets(case):
+    head = make(case)
+    for x, error, message in FEATURES.values():
+        with pytest.raises(error, match=message):
+            head(x)
+        with pytest.raises(error, match=message):
+            head.loss(x, Y)
+    for y, error, message in TARGETS.values():
+        with pytest.raises(error, match=message):
+            head.loss(X, y)
+
+
+@table(TARGETS)
+def test_targets_of_a_calibration(wrong):
+    targets, error, message = wrong
+    with pytest.raises(error, match=message):
+        tl.Softmax(WIDTH, CLASSES, dtype=X.dtype).calibrate(X, targets)
+
+
+@every_case
+def test_loss_options(case):
+    head = make(case)
+    for options, error, message in OPTIONS.values():
+        with pytest.raises(error, match=message):
+            head.loss(X, Y, **options)
+
+
+@table(CONSTRUCTORS)
+def test_constructors(wrong):
+    name, options, error, message = wrong
+    with pytest.raises(error, match=message):
+        tl.heads.create(name, WIDTH, CLASSES, **options)
+
+
+@pytest.mark.parametrize("name", tl.heads.names())
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ((0, 5), ValueError, "in_features must be at least 1, got 0"),
+        ((6, 0), ValueError, "num_classes must be at least 1, got 0"),
+        ((6.0, 5), TypeError, r"in_features must be an integer, got 6\.0"),
+        ((6, True), TypeError, "num_classes must be an integer, got True"),
+    ],
+)
+def test_sizes(name, sizes, error, message):
+    with pytest.raises(error, match=message):
+        tl.heads.create(name, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("arcfase", "arcface"), ("soft-max", "softmax"), ("lace-learn", "lace-learned")],
+)
+def test_unknown_names_get_the_nearest(name, near):
+    with pytest.raises(
+        ValueError, match=f"unknown head '{name}': did you mean .*'{near}'.*known: "
+    ):
+        tl.heads.create(name, WIDTH, CLASSES)
+
+
+def test_joint_of_heads_that_do_not_fit():
+    first, second = tl.Softmax(6, 5), tl.Softmax(6, 4)
+    with pytest.raises(ValueError, match=r"heads must agree.*\(6, 5\).*\(6, 4\)"):
+        tl.Joint({"a": first, "b": second})
+    with pytest.raises(ValueError, match="at least one head"):
+        tl.Joint({})
+    with pytest.raises(TypeError, match=r"heads\['a'\] must be a torchlace head, got Linear"):
+        tl.Joint({"a": torch.nn.Linear(6, 5)})
+    with pytest.raises(ValueError, match=r"weights must name the heads \['a'\], got \['b'\]"):
+        tl.Joint({"a": first}, {"b": 1.0})
+    with pytest.raises(ValueError, match=r"weights\['a'\] .*got -1"):
+        tl.Joint({"a": first}, {"a": -1.0})
+
+
+def test_checks_of_values_are_switched_off_and_on():
+    head = tl.Softmax(WIDTH, CLASSES, dtype=X.dtype)
+    with tl.checks(False):
+        assert head(bad(torch.nan)).isnan().any()
+        with tl.checks(True), pytest.raises(ValueError, match="NaN"):
+            head(bad(torch.nan))
+        assert head(bad(torch.nan)).isnan().any()
+    with pytest.raises(ValueError, match="NaN"):
+        head(bad(torch.nan))
+
+
+def test_checks_come_back_after_an_error():
+    head = tl.Softmax(WIDTH, CLASSES, dtype=X.dtype)
+    with pytest.raises(KeyError), tl.checks(False):
+        raise KeyError
+    with pytest.raises(ValueError, match="targets"):
+        head.loss(X, torch.full((8,), 7))
+
+
+@every_case
+def test_refused_batches_teach_nothing(case):
+    head = make(case).train()
+    before = {name: value.clone() for name, value in head.state_dict().items()}
+    for x, y in ((bad(torch.nan), Y), (X, torch.full((8,), 9))):
+        with pytest.raises(ValueError):
+            head.loss(x, y)
+    torch.testing.assert_close(dict(head.state_dict()), before, rtol=0, atol=0)

@@ -1,0 +1,174 @@
+import copy
+
+import pytest
+import torch
+from heads.cases import CLASSES, batch, cases_where, every_case, is_classwise, make, move, moved
+from scipy.optimize import minimize_scalar
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import torchlace as tl
+from torchlace.heads import LACE, Joint, Normalize
+
+
+def foldable(head):
+    return not is_classwise(head) and not isinstance(head, Joint)
+
+
+@every_case
+def test_prediction_is_the_largest_score(case):
+    head = moved(case)
+    x, _ = batch(32, seed=3)
+    assert torch.equal(head.predict(x), head(x).argmax(1))
+    assert len(head.predict(x).unique()) > 1
+
+
+@every_case
+def test_probabilities(case):
+    head = moved(case)
+    x, y = batch(32, seed=3)
+    assert_close(head.probabilities(x), torch.softmax(head(x), 1))
+    head.calibrate(x, y)
+    p = head.probabilities(x)
+    assert_close(p.sum(1), torch.ones(32, dtype=p.dtype))
+    assert_close(p, torch.softmax(head(x) / head.temperature, 1))
+    assert torch.equal(p.argmax(1), head.predict(x))
+
+
+@every_case
+@pytest.mark.parametrize("training", [True, False])
+def test_calibration_moves_the_temperature_alone(case, training):
+    head = moved(case).train(training)
+    before = copy.deepcopy(head.state_dict())
+    x, y = batch(32, seed=3, ignored=-100)
+    assert head.calibrate(x, y) is head
+    assert head.training is training
+    after = head.state_dict()
+    assert after["temperature"] != before["temperature"]
+    del after["temperature"], before["temperature"]
+    assert_close(dict(after), dict(before), rtol=0, atol=0)
+
+
+@every_case
+def test_calibration_minimises_the_negative_log_likelihood(case):
+    head = moved(case)
+    x, y = batch(32, seed=3)
+    scores = head(x).detach()
+    y = torch.where(torch.arange(32) % 3 == 0, y, scores.argmax(1))
+
+    def nll(log_temperature):
+        return F.cross_entropy(scores / torch.exp(torch.tensor(log_temperature)), y).item()
+
+    best = minimize_scalar(nll, bounds=(-9.2, 9.2), method="bounded", options={"xatol": 1e-10})
+    found = head.calibrate(x, y).temperature.log().item()
+    assert nll(found) <= min(best.fun + 1e-12, nll(0.0))
+    assert found == pytest.approx(best.x, abs=1e-4)
+
+
+def test_calibration_restores_the_mode_of_every_part():
+    head = tl.LACE(6, CLASSES, dtype=torch.float64)
+    move(head, 2)
+    head.background.eval()
+    head.calibrate(*batch(32))
+    assert head.training
+    assert not head.background.training
+
+
+def test_calibration_without_labels_says_so():
+    x, y = batch()
+    with pytest.raises(ValueError, match="at least one labelled sample"):
+        tl.Softmax(6, CLASSES, dtype=torch.float64).calibrate(x, torch.full_like(y, -100))
+
+
+@cases_where(foldable)
+def test_folded_layers_have_the_same_scores(case):
+    head = moved(case)
+    x, y = batch(32, seed=3)
+    head.calibrate(x, y)
+    folded = head.fold()
+    assert {type(layer) for layer in folded} <= {torch.nn.Linear, Normalize}
+    assert_close(folded(x), head(x), rtol=1e-9, atol=1e-9)
+    assert_close(folded.probabilities(x), head.probabilities(x), rtol=1e-9, atol=1e-9)
+    scores = folded(x)
+    move(head, 2)
+    assert torch.equal(folded(x), scores)
+
+
+@cases_where(foldable)
+def test_folding_a_head_of_half_precision(case):
+    head = moved(case, dtype=torch.float32).bfloat16()
+    x, _ = batch(dtype=torch.float32)
+    assert_close(head.fold()(x), head(x), rtol=1e-4, atol=1e-4)
+
+
+@cases_where(lambda head: not foldable(head))
+def test_without_a_plain_form_folding_says_so(case):
+    with pytest.raises(ValueError, match="plain layers"):
+        moved(case).fold()
+
+
+@every_case
+def test_repr_shows_what_matters(case):
+    head = make(case)
+    text = repr(head)
+    assert text.startswith(f"{type(head).__name__}(")
+    assert "6, 5" in text
+    for name in ("margin", "auxiliary_weight", "signature_space", "weights"):
+        if hasattr(head, name):
+            assert f"{name}={getattr(head, name)!r}" in text
+    if isinstance(head, LACE):
+        assert type(head.background).__name__ in text
+
+
+@every_case
+def test_description_names_the_head_and_its_classes(case, recwarn):
+    head = make(case)
+    text = head.describe()
+    assert type(head).__name__ in text
+    assert "5 classes" in text
+
+
+def test_description_warns_where_the_scale_is_too_small():
+    with pytest.warns(UserWarning, match=r"scale 1 can't separate 100 classes.*0\.027.*6\.5"):
+        text = tl.LACE.published(8, 100).describe()
+    assert "0.027" in text
+
+
+@pytest.mark.parametrize("name", ["lace", "normface", "arcface", "softmax", "lace-learned"])
+@pytest.mark.parametrize("classes", [3, 10, 100, 1000])
+def test_description_does_not_warn_at_the_automatic_scale(name, classes, recwarn):
+    tl.heads.create(name, 8, classes).describe()
+    assert not recwarn
+
+
+def test_registered_heads_are_created_by_name(monkeypatch):
+    monkeypatch.setattr("torchlace.heads._REGISTRY", dict(tl.heads._REGISTRY))
+    tl.heads.register("mine", tl.NormFace)
+    assert "mine" in tl.heads.names()
+    assert isinstance(tl.heads.create("mine", 4, 3, scale=2.0), tl.NormFace)
+    with pytest.raises(ValueError, match="'mine' exists already"):
+        tl.heads.register("mine", tl.Softmax)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    {
+        "arcface": {"margin": 0.05, "scale": 30},
+        "cosface": {"margin": 0.4, "scale": 30},
+        "sphereface": {"margin": 1.35, "scale": 64},
+        "center": {"auxiliary_weight": 0.1, "softmax_weight": 0.9},
+        "amc": {"auxiliary_weight": 0.1, "softmax_weight": 0.9, "margin": 0.5},
+        "lace-published": {"scale": 1, "signature_space": "features"},
+        "lace": {"signature_space": "whitened"},
+        "lace-learned": {"signature_space": "features"},
+    }.items(),
+)
+def test_defaults_are_the_papers(name, settings):
+    head = tl.heads.create(name, 8, 10)
+    assert {key: getattr(head, key) for key in settings} == settings
+
+
+@pytest.mark.parametrize("name", ["lace", "lace-learned", "normface", "adacos"])
+@pytest.mark.parametrize(("classes", "scale"), [(1, 0.98), (2, 0.98), (10, 3.11), (100, 6.5)])
+def test_automatic_scale(name, classes, scale):
+    assert float(tl.heads.create(name, 8, classes).scale) == pytest.approx(scale, abs=0.005)
