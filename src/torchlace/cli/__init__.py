@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ImportError as error:
+    raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
 
 from torchlace.cli import data, evaluate, predict, show, train
 

@@ -18,28 +18,33 @@ def plain_errors() -> Iterator[None]:
     except Exception as error:
         if not _expected(error):
             raise
-        typer.echo(f"error: {error}", err=True)
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
+            hint = "; pip install 'torchlace[train]' brings it"
+        typer.echo(f"error: {error}{hint}", err=True)
         raise typer.Exit(1) from None
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on the terminal; columns of numbers to the right."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for number, column in enumerate(columns):
         cells = [row[number].replace(",", "") for row in rows]
         numbers = all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in cells)
         table.add_column(column, justify="right" if numbers else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)
 
 
 def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
     """The run, its trained model in evaluation mode, its facts, and the evaluation transform."""
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     from torchlace.data import Prepare
@@ -52,7 +57,13 @@ def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
     model = make_classifier(
         config, facts["channels"], max(facts["size"]), len(facts["class_names"])
     )
-    model.load_state_dict(load_file(run.weights_path))
+    try:
+        model.load_state_dict(load_file(run.weights_path))
+    except (SafetensorError, RuntimeError) as error:
+        raise RunError(
+            f"{run.weights_path} is damaged or of another version ({type(error).__name__}); train "
+            "the run anew with --overwrite"
+        ) from error
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     paper = config.protocol == "paper"
@@ -62,6 +73,8 @@ def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
 
 
 def _expected(error: Exception) -> bool:
+    if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
+        return True
     from torchlace.training import RunError
 
-    return isinstance(error, (ValueError, TypeError, OSError, ImportError, RunError))
+    return isinstance(error, RunError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -108,7 +109,8 @@ def train(
             result = start(settings, path, reporter=reporter, overwrite=overwrite)
         except InterruptedRun as stop:
             reporter.close()
-            typer.echo(str(stop), err=True)
+            if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+                typer.echo(str(stop), err=True)
             raise typer.Exit(130) from None
         reporter.close()
     if not result:  # another rank than the first
@@ -124,7 +126,9 @@ def train(
 
 
 def _name(settings: Any) -> str:
-    return f"{Path(settings.data).stem}-{settings.head}-{settings.seed}"
+    data = Path(settings.data)
+    name = data.resolve().name if data.is_dir() else data.stem
+    return f"{name}-{settings.head}-{settings.seed}"
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -178,19 +182,24 @@ class _Bars:
         self.progress.start()
         self.task = self.progress.add_task("start", total=None)
         self.shown = 0.0
+        self.last = ""
 
     def message(self, text: str) -> None:
-        self.progress.console.print(text)
+        self.progress.console.print(text, markup=False)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         now = time.monotonic()
         if now - self.shown > 0.1:
             self.shown = now
             self.progress.update(
-                self.task, description=f"epoch {epoch}", completed=step, total=steps
+                self.task, description=f"epoch {epoch}{self.last}", completed=step, total=steps
             )
 
     def epoch(self, row: dict[str, Any], epochs: int) -> None:
+        self.last = (
+            f"/{epochs}, loss {row['train_loss']:.3f}, accuracy {row['val_accuracy']:.1f} %, "
+            f"{row['images_per_second']:,.0f} images/s"
+        )
         self.message(summary(row, epochs))
 
     def close(self) -> None:

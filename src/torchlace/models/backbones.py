@@ -145,6 +145,11 @@ def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
     known = [n for n in known if models.get_model_builder(n).__module__.count(".") == 2]
     check_choice("backbone", name, [*known, "small-cnn"])
     network = models.get_model(name, weights="DEFAULT" if pretrained else None)
+    if getattr(network, "aux_logits", False):
+        network.aux_logits = False
+        for branch in ("aux1", "aux2", "AuxLogits"):
+            if hasattr(network, branch):
+                setattr(network, branch, None)
     linear = [(p, m) for p, m in network.named_modules() if isinstance(m, nn.Linear)]
     if not linear:
         raise ValueError(f"{name} ends in no linear layer that a head could take the place of")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
@@ -21,7 +22,10 @@ def save_weights(run: Run, model: nn.Module) -> None:
 def save_checkpoint(run: Run, parts: dict[str, Any], progress: dict[str, Any]) -> None:
     """Write last.ckpt, from which the run goes on."""
     state = {name: part.state_dict() for name, part in parts.items() if part is not None}
-    write_whole(run.checkpoint_path, lambda file: torch.save({**state, "progress": progress}, file))
+    # Through memory: torch's own writer would turn a full disk into another error.
+    whole = io.BytesIO()
+    torch.save({**state, "progress": progress}, whole)
+    write_whole(run.checkpoint_path, lambda file: file.write(whole.getbuffer()))
 
 
 def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> di
         progress: dict[str, Any] = state["progress"]
     except Exception as error:
         raise RunError(
-            f"{run.checkpoint_path} can't be read ({type(error).__name__}: {error}); --overwrite "
-            "trains the run anew"
+            f"{run.checkpoint_path} can't be read as a checkpoint of this run "
+            f"({type(error).__name__}); --overwrite trains the run anew"
         ) from error
     return progress

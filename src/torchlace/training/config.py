@@ -101,6 +101,8 @@ class TrainConfig:
             check_choice(name, getattr(self, name), choices)
         for name in ("epochs", "patience", "batch_size", "devices", "nodes"):
             check_count(name, getattr(self, name))
+        check_count("workers", self.workers, 0)
+        check_count("seed", self.seed, 0)
         check_number("lr", self.lr, 0)
         check_number("weight_decay", self.weight_decay, 0, closed=True)
         check_number("validation", self.validation, 0, 0.5)
@@ -175,6 +177,8 @@ def _coerce(name: str, value: Any, kind: Any, source: str) -> Any:
     if value is None and "None" in text:
         return None
     if kind == tuple[str, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{name} in {source} must be a list, got {value!r}")
         return tuple(value)
     wanted: Any = next((t for t in (bool, dict, int, float, str) if t.__name__ in text), str)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

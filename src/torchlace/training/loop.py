@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import logging
 import math
 import signal
 import time
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchlace import heads
+from torchlace._checks import checks
 from torchlace.data import ImageData, load_data, protocol_transforms, stratified_split
 from torchlace.evaluation import classification_scores
 from torchlace.models import Classifier
@@ -118,6 +120,9 @@ class _Training:
             size=config.image_size,
             skip_bad=config.skip_bad,
         )
+        if self.data.skipped:
+            listed = "".join(f"\n  {each}" for each in self.data.skipped)
+            reporter.message(f"left out {len(self.data.skipped)} unreadable images:{listed}")
         train_part, held_part = stratified_split(
             self.data.train.labels, config.validation, config.seed
         )
@@ -147,6 +152,13 @@ class _Training:
         if self.run.checkpoint_path.exists():
             self.progress = progress = Progress(**load_checkpoint(self.run, parts, self.device))
             self.reporter.message(f"resuming {self.run.path} after epoch {progress.epoch}")
+            if self.run.facts()["data_digest"] != self.data.digest:
+                raise RunError(
+                    f"{self.run.path} was trained on other images than {config.data} holds now; "
+                    "choose another --run, or --overwrite it"
+                )
+            if self.first:
+                self.run.write_metrics(progress.history)
         elif self.first:
             self.run.path.mkdir(parents=True, exist_ok=True)
             self.run.start(config, self._facts())
@@ -160,7 +172,9 @@ class _Training:
                     loggers.log(row)
                 self.fabric.barrier()
                 self.reporter.epoch(row, config.epochs)
-                if interrupted() and not progress.stopped(config):
+                stop = torch.tensor(float(interrupted()), device=self.device)
+                stop = self.fabric.all_reduce(stop, reduce_op="sum")
+                if stop.item() and not progress.stopped(config):
                     raise InterruptedRun(
                         f"stopped after epoch {progress.epoch}; the same command goes on from there"
                     )
@@ -170,7 +184,6 @@ class _Training:
         return result
 
     def _assemble(self) -> tuple[Any, Any, nn.Module | None]:
-        average = copy.deepcopy(self.model).eval() if self.config.ema is not None else None
         self.graphed = (
             self.config.graph
             and self.device.type == "cuda"
@@ -181,12 +194,15 @@ class _Training:
         )
         optimizer = _optimizer(self.config, self.model, self.device, capturable=self.graphed)
         if self.graphed:
-            return self.model, optimizer, average
+            return self.model, optimizer, self._average()
         if self.fabric.world_size > 1 and self.device.type == "cuda":
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
         wrapped, optimizer = self.fabric.setup(self.model, optimizer)
         wrapped.mark_forward_method("loss")
-        return wrapped, optimizer, average
+        return wrapped, optimizer, self._average()
+
+    def _average(self) -> nn.Module | None:
+        return copy.deepcopy(self.model).eval() if self.config.ema is not None else None
 
     def _step(self, model: Any, optimizer: Any, average: nn.Module | None) -> EagerStep | GraphStep:
         config = self.config
@@ -231,11 +247,13 @@ class _Training:
         self.model.train()
         order = self.fit.order(config.seed, epoch, self.batch)
         step.total.zero_()
-        for number, chosen in enumerate(self._positions(order, step), start=1):
-            step(*chosen)
-            if scheduler is not None:
-                scheduler.step()
-            self.reporter.step(epoch, number, len(order))
+        # What diverges shows in the loss, read once an epoch; checking every step would cost more.
+        with checks(False):
+            for number, chosen in enumerate(self._positions(order, step), start=1):
+                step(*chosen)
+                if scheduler is not None:
+                    scheduler.step()
+                self.reporter.step(epoch, number, len(order))
         loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
         trained = time.perf_counter() - start
         if not math.isfinite(loss):
@@ -316,13 +334,13 @@ class _Training:
     @torch.no_grad()
     def _logits(self, model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
         model.eval()
-        parts, labels = [], []
-        with self.fabric.autocast():
-            for images, targets in prepared(batches, self.prepare, max(self.batch, 512)):
-                if self.device.type == "cuda":
-                    images = images.contiguous(memory_format=torch.channels_last)
-                parts.append(model(images))
-                labels.append(targets)
+        parts, labels, dtype = [], [], next(model.parameters()).dtype
+        for images, targets in prepared(batches, self.prepare, max(self.batch, 512)):
+            if self.device.type == "cuda":
+                images = images.contiguous(memory_format=torch.channels_last)
+            with self.fabric.autocast():
+                parts.append(model(images.to(dtype)))
+            labels.append(targets)
         return torch.cat(parts).float(), torch.cat(labels)
 
     def _batch_size(self) -> int:
@@ -428,13 +446,23 @@ def _fabric(config: TrainConfig) -> Any:
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if device == "cuda" else "32-true"
-    return Fabric(
-        accelerator=device,
-        devices=config.devices,
-        num_nodes=config.nodes,
-        strategy=config.strategy,
-        precision=precision,  # type: ignore[arg-type]
-    )
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if device == "cuda":
+        torch.backends.cudnn.benchmark = True
+    try:
+        return Fabric(
+            accelerator=device,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            strategy=config.strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(
+            f"device {device}, strategy {config.strategy} and precision {precision} don't go "
+            f"together here: {error}"
+        ) from error
 
 
 def _optimizer(

@@ -84,7 +84,7 @@ class Run:
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         for path in self.path.iterdir():
-            if path.name.startswith("events.out.tfevents") or path in (
+            if path.name.startswith(("events.out.tfevents", *_PARTS)) or path in (
                 self.config_path,
                 self.metrics_path,
                 self.checkpoint_path,
@@ -94,9 +94,12 @@ class Run:
                 path.unlink()
 
 
+_PARTS = tuple(f".{name}" for name in ("config", "metrics", "last", "best", "result"))
+
+
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:
     """Write beside and rename, so that a kill or a full disk leaves the old file as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.part")
     try:
         with beside.open("wb") as file:
             write(file)

@@ -45,11 +45,24 @@ class EagerStep:
         self.fabric, self.model, self.optimizer = fabric, model, optimizer
         self.augment, self.options, self.clip, self.average = augment, options, clip, average
         self.total = torch.zeros((), device=fabric.device)
+        self.dtype = next(model.parameters()).dtype
+
+    def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        weight, world = self.options.get("weight"), self.fabric.world_size
+        if weight is None or world == 1:
+            loss: Tensor = self.model.loss(inputs, targets, **self.options)
+            return loss
+        # The mean divides by the class weights of the whole batch, not of this process's share.
+        mass = self.fabric.all_reduce(weight[targets].sum(), reduce_op="sum")
+        loss = self.model.loss(inputs, targets, reduction="sum", **self.options) * (world / mass)
+        return loss
 
     def __call__(self, images: Tensor, targets: Tensor) -> None:
         """Learn from uint8 images; the loss is added to ``total``."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.loss(self.augment(images), targets, **self.options)
+        inputs = self.augment(images).to(self.dtype)
+        with self.fabric.autocast():
+            loss = self._loss(inputs, targets)
         self.fabric.backward(loss)
         if self.clip is not None:
             self.fabric.clip_gradients(
@@ -98,8 +111,8 @@ class GraphStep:
 
     def _step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        images = self.augment(self.images[self.chosen])
         with self.autocast():
-            images = self.augment(self.images[self.chosen])
             loss = self.model.loss(images, self.labels[self.chosen], **self.options)  # type: ignore[operator]
         loss.backward()
         if self.clip is not None:

@@ -1,0 +1,73 @@
+import pytest
+from training.processes import torchlace
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "digit"), "did you mean digits?"),
+        (("--head", "lacy"), "did you mean 'lace'"),
+        (("--backbone", "resnet81"), "did you mean 'resnet18'"),
+        (("--optimizer", "adm"), "did you mean 'adam'"),
+        (("--schedule", "cosinus"), "did you mean 'cosine'"),
+        (("--protocol", "papers"), "did you mean 'paper'"),
+        (("--head-option", "marginal=1"), "marginal"),
+        (("--head-option", "margin"), "--head-option takes NAME=VALUE, got 'margin'"),
+        (("--log", "wandbb"), "did you mean 'wandb'"),
+        (("--lr", "-1"), "lr must lie in (0, inf), got -1.0"),
+        (("--epochs", "0"), "epochs must be at least 1, got 0"),
+        (("--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--workers", "-1"), "workers must be at least 0, got -1"),
+        (("--image-size", "0"), "size must be at least 1, got 0"),
+        (("--embedding", "0"), "embedding must be at least 1, got 0"),
+        (("--validation", "0.9"), "validation must lie in (0, 0.5), got 0.9"),
+        (("--ema", "1.5"), "ema must lie in (0, 1), got 1.5"),
+        (("--device", "cuda"), "there is no CUDA device here: use --device cpu"),
+        (("--device", "mps"), "mps"),
+        (("--strategy", "nonsense"), "nonsense"),
+        (("--precision", "nonsense"), "nonsense"),
+        (("--pretrained",), "small-cnn has no pretrained weights: leave pretrained off"),
+        (("--config", "nowhere.yaml"), "there is no configuration file nowhere.yaml"),
+        (("--data", "cifar10", "--root", "empty"), "torchlace data fetch cifar10"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_leaves_no_run(arguments, message, tmp_path):
+    done = torchlace("train", "--epochs", "1", "--run", "run", *arguments, folder=tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hed: lace\n", "unknown setting in a.yaml 'hed': did you mean 'head'"),
+        ("epochs: many\n", "epochs in a.yaml must be int, got 'many'"),
+        ("loggers: wandb\n", "loggers in a.yaml must be a list, got 'wandb'"),
+        ("loggers: 3\n", "loggers in a.yaml must be a list, got 3"),
+        ("- a\n- b\n", "a.yaml must hold `name: value` lines, got list"),
+        ("head: [\n", "a.yaml is not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_it(text, message, tmp_path):
+    (tmp_path / "a.yaml").write_text(text)
+    for command in (("train", "--config"), ("config",)):
+        done = torchlace(*command, "a.yaml", folder=tmp_path)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error: ")
+        assert message in done.err
+        assert "Traceback" not in done.err
+
+
+def test_evaluate_says_what_is_missing(tmp_path):
+    done = torchlace("evaluate", "nowhere", folder=tmp_path)
+    assert done.code == 1
+    assert done.err == "error: nowhere holds no run: there is no config.yaml\n"
+
+
+def test_unknown_options_and_commands_are_usage_errors(tmp_path):
+    assert torchlace("train", "--hed", "lace", folder=tmp_path).code == 2
+    assert torchlace("trains", folder=tmp_path).code == 2
+    assert torchlace("predict", folder=tmp_path).code == 2

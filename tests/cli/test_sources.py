@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from cli.pictures import COUNT, FORMS, TESTED, TRAIN, as_folder, digits, write
+from safetensors.torch import load_file
+from training.processes import torchlace
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_train_evaluate_predict(form, tmp_path):
+    source = FORMS[form](tmp_path)
+    result = torchlace(*TRAIN, "--data", source, "--run", "run", folder=tmp_path).json()
+    assert result["test_accuracy"] > 80
+    assert result["test_images"] == (COUNT // 5 if form == "folder" else TESTED)
+
+    scores = torchlace("evaluate", "run", "--json", folder=tmp_path).json()
+    assert scores["accuracy"] == result["test_accuracy"]
+    assert scores["loss"] == pytest.approx(result["test_loss"], rel=1e-5)
+    assert scores["calibrated_loss"] == pytest.approx(result["test_calibrated_loss"], rel=1e-5)
+    assert list(scores["classes"]) == [f"digit {label}" for label in range(10)]
+
+    wanted = {str(path): label for path, label, _ in write(tmp_path / "new")}
+    found = torchlace("predict", "run", tmp_path / "new", "--json", folder=tmp_path).json()
+    assert {each["image"] for each in found} == set(wanted)
+    right = [each["classes"][0]["class"] == wanted[each["image"]] for each in found]
+    assert sum(right) > 0.8 * len(right)
+
+
+def test_the_digits_themselves(tmp_path):
+    result = torchlace("train", "--epochs", 2, "--json", folder=tmp_path).json()
+    assert result["run"] == "runs/digits-lace-0"
+    scores = torchlace("evaluate", result["run"], "--json", folder=tmp_path).json()
+    assert scores["accuracy"] == result["test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "channels"),
+    [(("--protocol", "paper", "--backbone", "small-cnn"), 3), (("--batch-size", 16), 1)],
+)
+def test_the_paper_protocol_and_the_default_backbone(options, channels, tmp_path):
+    images, labels = digits()
+    few = {"x_train": images[:60], "y_train": labels[:60]}
+    np.savez(tmp_path / "few.npz", **few, x_test=images[60:90], y_test=labels[60:90])
+    command = ("train", "--data", "few.npz", "--epochs", 1, "--json", "--run", "run", *options)
+    result = torchlace(*command, folder=tmp_path).json()
+    scores = torchlace("evaluate", "run", "--json", folder=tmp_path).json()
+    assert scores["accuracy"] == result["test_accuracy"]
+    assert scores["loss"] == pytest.approx(result["test_loss"], rel=1e-4)
+    weights = load_file(tmp_path / "run" / "best.safetensors")
+    first = next(value for value in weights.values() if value.dim() == 4)
+    assert first.shape[1] == channels
+    picture, _, _ = write(tmp_path / "new")[0]
+    (only,) = torchlace("predict", "run", picture, "--json", folder=tmp_path).json()
+    assert len(only["classes"]) == 3
+
+
+def test_a_bad_image_is_named_or_left_out(tmp_path):
+    folder = as_folder(tmp_path)
+    bad = folder / "digit 3" / "0003.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    command = (*TRAIN[:3], "--epochs", 1, "--json", "--data", folder, "--run", "run")
+    strict = torchlace(*command, folder=tmp_path)
+    assert strict.code == 1
+    assert "error: 1 image can't be used" in strict.err
+    assert str(bad) in strict.err
+    assert "Traceback" not in strict.err
+    result = torchlace(*command, "--skip-bad", folder=tmp_path)
+    assert result.code == 0, result.err
+    assert torchlace("evaluate", "run", "--json", folder=tmp_path).code == 0
+
+
+def test_what_was_left_out_is_counted_and_listed(tmp_path):
+    folder = as_folder(tmp_path)
+    bad = folder / "digit 3" / "0003.png"
+    bad.write_bytes(b"")
+    command = (*TRAIN[:3], "--epochs", 1, "--data", folder, "--run", "run", "--skip-bad")
+    done = torchlace(*command, folder=tmp_path)
+    assert done.code == 0
+    assert str(bad) in done.err
+
+
+def test_data_that_changed_since_training_are_noted(tmp_path):
+    source = FORMS["folder"](tmp_path)
+    torchlace(*TRAIN[:3], "--epochs", 1, "--data", source, "--run", "run", folder=tmp_path)
+    next(source.glob("digit 1/*.png")).unlink()
+    done = torchlace("evaluate", "run", "--json", folder=tmp_path)
+    assert done.code == 0
+    assert done.err == "note: the data differ from those the run was trained on\n"

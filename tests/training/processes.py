@@ -1,0 +1,138 @@
+"""The command line in processes of its own.
+
+Most of a command's time is the import of torch and Lightning, so processes are forked from one
+that has imported them; `fresh` starts a whole interpreter instead.
+"""
+
+import contextlib
+import csv
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from pathlib import Path
+
+QUIET = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
+LOADED = ["torch", "lightning.fabric", "sklearn.datasets", "torchvision", "torch.utils.tensorboard"]
+PATIENCE = 120
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+    def json(self):
+        return json.loads(self.out)
+
+
+class Command:
+    """`torchlace ARGUMENTS` in a forked process."""
+
+    def __init__(self, *arguments, folder, before_all_else=None):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for _ in self.folder.glob("command*.out"))
+        self.out, self.err = (self.folder / f"command{number}.{end}" for end in ("out", "err"))
+        self.process = _context().Process(
+            target=_be_command,
+            args=(list(map(str, arguments)), self.folder, self.out, self.err, before_all_else),
+        )
+        self.process.start()
+
+    def send(self, number):
+        os.kill(self.process.pid, number)
+
+    def epochs(self):
+        text = self.err.read_text() if self.err.exists() else ""
+        return text.count("\nepoch ") + text.startswith("epoch ")
+
+    def wait_for_epochs(self, count):
+        limit = time.monotonic() + PATIENCE
+        while self.epochs() < count and self.process.is_alive():
+            assert time.monotonic() < limit, f"no {count} epochs: {self.err.read_text()}"
+            time.sleep(0.01)
+
+    def done(self):
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            raise AssertionError(f"still running: {self.err.read_text()}")
+        return Done(self.process.exitcode, self.out.read_text(), self.err.read_text())
+
+
+def torchlace(*arguments, folder, **options):
+    return Command(*arguments, folder=folder, **options).done()
+
+
+def fresh(*arguments, folder, command=("-m", "torchlace.cli"), **environment):
+    done = subprocess.run(
+        [sys.executable, *command, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, **QUIET, **environment},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def metrics(run):
+    """What metrics.csv says, but for the times."""
+    with (Path(run) / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [
+        {name: value for name, value in row.items() if name not in ("seconds", "images_per_second")}
+        for row in rows
+    ]
+
+
+def outcome(run):
+    """All that a run ends with, but for the times."""
+    result = json.loads((Path(run) / "result.json").read_text())
+    del result["seconds"]
+    weights = (Path(run) / "best.safetensors").read_bytes()
+    return {"metrics": metrics(run), "result": result, "weights": weights}
+
+
+def _context():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    before = dict(os.environ)
+    os.environ.update(QUIET)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return context
+
+
+def _be_command(arguments, folder, out, err, before_all_else):
+    os.chdir(folder)
+    if before_all_else is not None:
+        _prefer(before_all_else)
+    for path, descriptor in ((out, 1), (err, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from torchlace.cli import app
+
+    sys.argv = ["torchlace", *arguments]
+    with contextlib.suppress(BrokenPipeError):
+        app(arguments, prog_name="torchlace")
+
+
+def _prefer(folder):
+    """Import the packages of this folder, even those that were imported already."""
+    sys.path.insert(0, str(folder))
+    for package in folder.iterdir():
+        for name in list(sys.modules):
+            if package.name in name.split("."):
+                del sys.modules[name]
