@@ -95,7 +95,20 @@ def update_moments(
     length = torch.where(unit > 0, unit, 1)
     some = torch.where(count > 0, count, 1)
     step = total.view(groups, width) / some[:, None]
+    drift = step / length
+    mass = decay * moments.mass + count
+    share = count / torch.where(mass > 0, mass, 1)
+    keep, ratio = 1 - share, moments.unit / length
     centred = (shifted - step[:, None]) / length
+    merged = moments._replace(mass=mass, mean=moments.mean + share[:, None] * step, unit=unit)
+    if reduce is None and not fourth:
+        # Batch and drift in one product onto the past: few passes over the d × d matrix.
+        roots = (share / some).sqrt()[:, None] * (1 if weights is None else weights.sqrt())
+        between = (share * keep).sqrt()[:, None, None] * drift[:, None]
+        rows = torch.cat([centred * roots[..., None], between], dim=1)
+        past = (keep * ratio**2)[..., None, None] * moments.covariance
+        return merged._replace(covariance=_add_scatter(past, rows))
+
     weighted = centred if weights is None else centred * weights[..., None]
     scatter = weighted.mT @ centred
     if fourth:
@@ -105,20 +118,14 @@ def update_moments(
         sums = torch.cat([scatter, third[:, None], quartic[..., None].expand(-1, 1, width)], dim=1)
         sums = (sums if reduce is None else reduce(sums.contiguous())) / some[:, None, None]
         scatter, batch_third, batch_fourth = sums[:, :width], sums[:, width], sums[:, width + 1, 0]
-    else:
-        scatter = (scatter if reduce is None else reduce(scatter)) / some[:, None, None]
+    elif reduce is not None:
+        scatter = reduce(scatter) / some[:, None, None]
 
-    mass = decay * moments.mass + count
-    share = count / torch.where(mass > 0, mass, 1)
-    keep, ratio = 1 - share, moments.unit / length
-    drift = step / length
     matrix = (..., None, None)
     past = (ratio**2)[matrix] * moments.covariance
     covariance = keep[matrix] * past + share[matrix] * scatter
     covariance = covariance + ((share * keep)[:, None] * drift)[..., None] * drift[:, None]
-    merged = moments._replace(
-        mass=mass, mean=moments.mean + share[:, None] * step, covariance=covariance, unit=unit
-    )
+    merged = merged._replace(covariance=covariance)
     if not fourth:
         return merged
     old = _shift(ratio**3 * moments.third, ratio**4 * moments.fourth, past, share, drift)
@@ -140,6 +147,13 @@ def _shift(
     turned = (covariance @ by[..., None])[..., 0]
     fourth = fourth + 4 * ((turned - third) * by).sum(-1) + 2 * variance * square + square**2
     return third - 2 * turned - (variance + square)[:, None] * by, fourth
+
+
+def _add_scatter(matrix: Tensor, rows: Tensor) -> Tensor:
+    if torch._C._functorch.is_functorch_wrapped_tensor(rows):
+        return torch.baddbmm(matrix, rows.mT, rows)
+    # In place, where torch.func allows it: a fresh d × d matrix costs as much as the product.
+    return matrix.baddbmm_(rows.mT, rows)
 
 
 def next_unit(unit: Tensor, bound: Tensor, count: Tensor, decay: float) -> Tensor:
