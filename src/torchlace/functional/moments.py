@@ -150,9 +150,9 @@ def _shift(
 
 
 def _add_scatter(matrix: Tensor, rows: Tensor) -> Tensor:
-    if torch._C._functorch.is_functorch_wrapped_tensor(rows):
-        return torch.baddbmm(matrix, rows.mT, rows)
     # In place, where torch.func allows it: a fresh d × d matrix costs as much as the product.
+    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(rows):
+        return torch.baddbmm(matrix, rows.mT, rows)
     return matrix.baddbmm_(rows.mT, rows)
 
 
