@@ -1,0 +1,53 @@
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torchlace.training import TrainConfig
+
+LINES = [
+    json.loads(line)
+    for path in sorted((Path(__file__).parents[1] / "results").glob("*.jsonl"))
+    for line in path.read_text().splitlines()
+]
+
+
+def name(line):
+    return f"{line['experiment']}-{line['dataset']}-{line['head']}-{line['seed']}"
+
+
+@pytest.mark.parametrize("line", LINES, ids=name)
+def test_accuracy_follows_from_the_images_that_were_right(line):
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(line["test_right"]), np.uint8))
+    right = bits[: line["test_images"]]
+    assert len(right) == line["test_images"]
+    assert 100 * right.mean() == pytest.approx(line["test_accuracy"], abs=1e-9)
+
+
+@pytest.mark.parametrize("line", LINES, ids=name)
+def test_the_curve_leads_to_the_chosen_epoch(line):
+    accuracy, loss = line["validation"]["accuracy"], line["validation"]["loss"]
+    assert len(accuracy) == len(loss) == line["epochs"]
+    assert int(np.argmax(accuracy)) + 1 == line["best_epoch"]
+    assert max(accuracy) == pytest.approx(line["val_accuracy"], abs=1e-3)
+    patience = line["config"]["patience"]
+    assert line["epochs"] in (int(np.argmin(loss)) + 1 + patience, line["config"]["epochs"])
+
+
+@pytest.mark.parametrize("line", LINES, ids=name)
+def test_the_configuration_runs_it_again(line):
+    config = TrainConfig.from_dict(line["config"])
+    assert (config.data, config.head, config.seed) == (line["dataset"], line["head"], line["seed"])
+
+
+def test_rows_of_a_table_share_their_protocol():
+    for experiment in {line["experiment"] for line in LINES}:
+        rows = [line["config"] for line in LINES if line["experiment"] == experiment]
+        for setting in ("protocol", "epochs", "patience", "batch_size", "optimizer", "lr"):
+            assert len({row[setting] for row in rows}) == 1
+
+
+def test_no_run_is_listed_twice():
+    assert len({name(line) for line in LINES}) == len(LINES) > 0
