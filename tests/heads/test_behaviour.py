@@ -57,12 +57,22 @@ def test_calibration_minimises_the_negative_log_likelihood(case):
     y = torch.where(torch.arange(32) % 3 == 0, y, scores.argmax(1))
 
     def nll(log_temperature):
-        return F.cross_entropy(scores / torch.exp(torch.tensor(log_temperature)), y).item()
+        logits = scores / torch.exp(torch.tensor(log_temperature))
+        return F.cross_entropy(logits, y, label_smoothing=1 / 33).item()
 
     best = minimize_scalar(nll, bounds=(-9.2, 9.2), method="bounded", options={"xatol": 1e-10})
     found = head.calibrate(x, y).temperature.log().item()
     assert nll(found) <= min(best.fun + 1e-12, nll(0.0))
     assert found == pytest.approx(best.x, abs=1e-4)
+
+
+def test_calibration_on_samples_that_are_all_right_expects_errors():
+    logits = 30 * F.one_hot(torch.arange(100) % 5, 5).double() + torch.randn(100, 5).double()
+    right = logits.argmax(1)
+    temperature = tl.heads.fit_temperature(logits, right)
+    unseen = torch.where(torch.arange(100) == 0, (right + 1) % 5, right)
+    assert F.cross_entropy(logits / temperature, unseen) < 0.2
+    assert F.cross_entropy(logits / 0.1, unseen) > 2
 
 
 def test_calibration_restores_the_mode_of_every_part():
