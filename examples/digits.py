@@ -3,9 +3,9 @@
     python examples/digits.py [FOLDER]      # runs/demo by default; a minute on two CPU cores
 
 Each head is a run directory of its own, as `torchlace train` makes it: interrupted, the same
-command goes on; finished runs are not trained again. Ends with one table: accuracy on the held-out fifth of
-the 1,797 images, calibrated negative log-likelihood, how well the features separate the classes
-(Silhouette, cosine distance), epochs and time.
+command goes on; finished runs are not trained again. Ends with one table: accuracy on the held-out
+fifth of the 1,797 images, calibrated negative log-likelihood, how well the features separate the
+classes (Silhouette, cosine distance), epochs and time.
 """
 
 from __future__ import annotations
