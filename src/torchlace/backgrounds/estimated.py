@@ -70,7 +70,37 @@ class Whitener:
         return f"shrinkage={self.shrinkage}, method={self.method!r}"
 
 
-class Estimated(Running):
+class MomentsBackground(Running):
+    """Running moments of one or more groups of samples, and a whitening of each."""
+
+    _derived = ("whitening",)
+    whitener: Whitener
+    whitening: Tensor
+
+    def _register(
+        self, groups: int, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> None:
+        place = torch.empty(0, device=device, dtype=dtype)
+        dtype = torch.promote_types(place.dtype, torch.float32)
+        empty = empty_moments(groups, self.in_features, place.device, dtype)
+        for name, value in empty._asdict().items():
+            self.register_buffer(f"running_{name}", value)
+
+    @property
+    def moments(self) -> Moments:
+        """The running statistics."""
+        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
+
+    def _learn(self, features: Tensor, weights: Tensor | None) -> None:
+        old, reduction = self.moments, self._reduction()
+        adaptive = self.whitener.adaptive
+        merged = update_moments(old, features, weights, self.decay, reduction, fourth=adaptive)
+        for before, after in zip(old, merged, strict=True):
+            if after is not before:
+                before.copy_(after)
+
+
+class Estimated(MomentsBackground):
     """Running mean and covariance of the features, shrunk and inverted every few steps.
 
     Args:
@@ -97,9 +127,6 @@ class Estimated(Running):
         tensor([[1., 0.],
                 [0., 1.]])
     """
-
-    _derived = ("whitening",)
-    whitening: Tensor
 
     def __init__(
         self,
@@ -143,11 +170,6 @@ class Estimated(Running):
             self._clock.zero_()
 
     @property
-    def moments(self) -> Moments:
-        """The running statistics, one group."""
-        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
-
-    @property
     def mean(self) -> Tensor:
         """μ, (d,); zero where it is switched off."""
         mean = self.get_buffer("running_mean")[0]
@@ -158,10 +180,7 @@ class Estimated(Running):
         return vectors @ self.whitening.to(vectors.dtype).mT if self.has_covariance else vectors
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
-        weights = self._weights(features, targets)
-        old, reduction = self.moments, self._reduction()
-        adaptive = self.whitener.adaptive
-        store(old, update_moments(old, features, weights, self.decay, reduction, fourth=adaptive))
+        self._learn(features, self._weights(features, targets))
 
     def _derive(self) -> tuple[Tensor, ...]:
         return (self.whitener.whitening(self.moments)[0],)
@@ -182,13 +201,6 @@ class Estimated(Running):
         parts = [super().extra_repr(), str(self.whitener), f"decay={self.decay}"]
         parts.append(f"refresh_every={self.refresh_every}")
         return ", ".join([*parts, *(["samples='nontarget'"] if self.needs_targets else [])])
-
-
-def store(moments: Moments, merged: Moments) -> None:
-    """Copy what an update changed."""
-    for old, new in zip(moments, merged, strict=True):
-        if new is not old:
-            old.copy_(new)
 
 
 def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

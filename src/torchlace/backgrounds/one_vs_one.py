@@ -7,9 +7,14 @@ from torch import Tensor, nn
 
 from torchlace._precision import compute_dtype
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Shrinkage, Whitener, one_hot, store
-from torchlace.backgrounds.running import Running
-from torchlace.functional import Moments, empty_moments, unit, update_moments
+from torchlace.backgrounds.estimated import (
+    Method,
+    MomentsBackground,
+    Shrinkage,
+    Whitener,
+    one_hot,
+)
+from torchlace.functional import unit
 
 
 class _Opponents(ClasswiseBackground):
@@ -94,7 +99,7 @@ class LearnedOneVsOne(_Opponents):
         return self.factor
 
 
-class OneVsOne(Running, _Opponents):
+class OneVsOne(MomentsBackground, _Opponents):
     """One-vs-one backgrounds estimated from the features of each class.
 
     Args:
@@ -116,8 +121,6 @@ class OneVsOne(Running, _Opponents):
     """
 
     needs_targets = True
-    _derived = ("whitening",)
-    whitening: Tensor
 
     def __init__(
         self,
@@ -137,12 +140,7 @@ class OneVsOne(Running, _Opponents):
         super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
         self._configure(decay, refresh_every, sync)
         self.whitener = Whitener(shrinkage, method)
-        place = torch.empty(0, device=device, dtype=dtype)
-        dtype = torch.promote_types(place.dtype, torch.float32)
-        for name, value in (
-            empty_moments(num_classes, in_features, place.device, dtype)._asdict().items()
-        ):
-            self.register_buffer(f"running_{name}", value)
+        self._register(num_classes, device, dtype)
         self.register_buffer("whitening", torch.empty_like(self.get_buffer("running_covariance")))
         self.reset_parameters()
 
@@ -156,11 +154,6 @@ class OneVsOne(Running, _Opponents):
             self._clock.zero_()
 
     @property
-    def moments(self) -> Moments:
-        """The running statistics, a group for each class."""
-        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
-
-    @property
     def mean(self) -> Tensor:
         """μ of every class as opponent, (C, d); zero where it is switched off."""
         mean = self.get_buffer("running_mean")
@@ -171,10 +164,7 @@ class OneVsOne(Running, _Opponents):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None
-        members = one_hot(targets, self.num_classes, features.dtype)
-        old, reduction = self.moments, self._reduction()
-        adaptive = self.whitener.adaptive
-        store(old, update_moments(old, features, members, self.decay, reduction, fourth=adaptive))
+        self._learn(features, one_hot(targets, self.num_classes, features.dtype))
 
     def _derive(self) -> tuple[Tensor, ...]:
         return (self.whitener.whitening(self.moments),)

@@ -1,7 +1,9 @@
 """Configuration, training loop, run directories."""
 
 from torchlace.training.config import TrainConfig
-from torchlace.training.loop import InterruptedRun, Reporter, Silent, make_classifier, train
+from torchlace.training.loop import InterruptedRun, train
+from torchlace.training.parts import make_classifier
+from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import logging
 import math
 import signal
 import time
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,41 +21,23 @@ from torch.nn import functional as F
 
 from torchlace import heads
 from torchlace._checks import checks
-from torchlace.data import ImageData, load_data, protocol_transforms, stratified_split
+from torchlace.data import load_data, protocol_transforms, stratified_split
 from torchlace.evaluation import classification_scores
-from torchlace.models import Classifier
 from torchlace.training.batches import Augmentation, Batches, prepared
 from torchlace.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
 from torchlace.training.config import TrainConfig
 from torchlace.training.loggers import Loggers
+from torchlace.training.parts import (
+    device_name,
+    make_classifier,
+    make_fabric,
+    make_optimizer,
+    make_scheduler,
+    peak_memory,
+)
+from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError, versions
 from torchlace.training.step import Average, EagerStep, GraphStep
-
-
-class Reporter(Protocol):
-    """What is told while training goes on."""
-
-    def message(self, text: str) -> None:
-        """A line."""
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        """A training step is done."""
-
-    def epoch(self, row: dict[str, Any], epochs: int) -> None:
-        """An epoch is done."""
-
-
-class Silent:
-    """Tells nothing."""
-
-    def message(self, text: str) -> None:
-        """Nothing."""
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        """Nothing."""
-
-    def epoch(self, row: dict[str, Any], epochs: int) -> None:
-        """Nothing."""
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
@@ -102,7 +83,7 @@ def train(
     if run.finished:
         reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
         return run.result()
-    fabric = _fabric(config)
+    fabric = make_fabric(config)
     fabric.launch()
     if fabric.global_rank != 0:
         reporter = Silent()
@@ -136,7 +117,9 @@ class _Training:
             augment, self.device, self.batch, fabric.global_rank, fabric.world_size
         )
         torch.manual_seed(config.seed)
-        self.model = build_model(config, self.data).to(self.device)
+        size, classes = max(self.data.size), self.data.num_classes
+        model = make_classifier(config, self.data.channels, size, classes)
+        self.model = model.to(self.device)
         if self.device.type == "cuda":
             self.model = self.model.to(memory_format=torch.channels_last)
         self.options = self._loss_options()
@@ -146,7 +129,7 @@ class _Training:
         config, progress = self.config, self.progress
         wrapped, optimizer, average = self._assemble()
         evaluated = self.model if average is None else average
-        scheduler = _scheduler(config, optimizer, len(self.fit) // self.batch)
+        scheduler = make_scheduler(config, optimizer, len(self.fit) // self.batch)
         parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler}
         parts |= {} if average is None else {"average": average}
         if self.run.checkpoint_path.exists():
@@ -192,7 +175,7 @@ class _Training:
             and self.fabric._precision.precision in ("32-true", "bf16-mixed")
             and self.fit.cached is not None
         )
-        optimizer = _optimizer(self.config, self.model, self.device, capturable=self.graphed)
+        optimizer = make_optimizer(self.config, self.model, self.device, capturable=self.graphed)
         if self.graphed:
             return self.model, optimizer, self._average()
         if self.fabric.world_size > 1 and self.device.type == "cuda":
@@ -320,9 +303,9 @@ class _Training:
             "best_epoch": progress.best_epoch,
             "seconds": round(progress.seconds, 2),
             "parameters": sum(p.numel() for p in evaluated.parameters()),
-            "device": _device_name(self.device),
+            "device": device_name(self.device),
             "graph": self.graphed,
-            "peak_memory_mib": _peak_memory(self.device),
+            "peak_memory_mib": peak_memory(self.device),
             "test_images": len(right),
             "test_right": base64.b64encode(np.packbits(right).tobytes()).decode(),
             "data_digest": self.data.digest,
@@ -370,28 +353,6 @@ class _Training:
         }
 
 
-def build_model(config: TrainConfig, data: ImageData) -> Classifier:
-    """The model of a configuration, for these images."""
-    return make_classifier(config, data.channels, max(data.size), data.num_classes)
-
-
-def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
-    """The model of a configuration, for images of this kind."""
-    stem = config.stem
-    if stem == "auto":
-        stem = "small" if config.protocol == "native" and size <= 64 else "standard"
-    return Classifier(
-        config.backbone_name,
-        config.head,
-        classes,
-        head_options=config.head_options,
-        channels=3 if config.protocol == "paper" else channels,
-        stem=stem,
-        pretrained=config.pretrained,
-        embedding=config.embedding,
-    )
-
-
 @contextmanager
 def interruptible() -> Iterator[Any]:
     """Let the first SIGINT wait for the end of the epoch, and the second stop at once."""
@@ -431,77 +392,3 @@ def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{run.path} can't be created: {error.strerror}") from error
-
-
-def _fabric(config: TrainConfig) -> Any:
-    try:
-        from lightning.fabric import Fabric
-    except ImportError as error:
-        raise ImportError("training needs Lightning: pip install 'torchlace[train]'") from error
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RunError("there is no CUDA device here: use --device cpu")
-    precision = config.precision
-    if precision == "auto":
-        precision = "bf16-mixed" if device == "cuda" else "32-true"
-    for name in ("lightning.fabric", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if device == "cuda":
-        torch.backends.cudnn.benchmark = True
-    try:
-        return Fabric(
-            accelerator=device,
-            devices=config.devices,
-            num_nodes=config.nodes,
-            strategy=config.strategy,
-            precision=precision,  # type: ignore[arg-type]
-        )
-    except (RuntimeError, ValueError) as error:
-        raise RunError(
-            f"device {device}, strategy {config.strategy} and precision {precision} don't go "
-            f"together here: {error}"
-        ) from error
-
-
-def _optimizer(
-    config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
-) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    if config.optimizer == "sgd":
-        options |= {"momentum": 0.9, "nesterov": True}
-    elif capturable:
-        options["capturable"] = True
-    if device.type == "cuda":
-        options["fused"] = True
-    if capturable and config.schedule != "constant":
-        options["lr"] = torch.tensor(config.lr, device=device)
-    kinds: dict[str, Any] = {
-        "adam": torch.optim.Adam,
-        "adamw": torch.optim.AdamW,
-        "sgd": torch.optim.SGD,
-    }
-    optimizer: torch.optim.Optimizer = kinds[config.optimizer](model.parameters(), **options)
-    return optimizer
-
-
-def _scheduler(config: TrainConfig, optimizer: Any, steps: int) -> Any:
-    total = config.epochs * steps
-    if config.schedule == "cosine":
-        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
-    if config.schedule == "one-cycle":
-        return torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, config.lr, total_steps=total + 1, cycle_momentum=False
-        )
-    return None
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _peak_memory(device: torch.device) -> float | None:
-    if device.type != "cuda":
-        return None
-    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)

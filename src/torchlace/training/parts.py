@@ -1,0 +1,109 @@
+"""What a configuration means: the model, Fabric, the optimiser and its schedule."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlace.models import Classifier
+from torchlace.training.config import TrainConfig
+from torchlace.training.rundir import RunError
+
+
+def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
+    """The model of a configuration, for images of this kind."""
+    stem = config.stem
+    if stem == "auto":
+        stem = "small" if config.protocol == "native" and size <= 64 else "standard"
+    return Classifier(
+        config.backbone_name,
+        config.head,
+        classes,
+        head_options=config.head_options,
+        channels=3 if config.protocol == "paper" else channels,
+        stem=stem,
+        pretrained=config.pretrained,
+        embedding=config.embedding,
+    )
+
+
+def make_fabric(config: TrainConfig) -> Any:
+    """Lightning Fabric for the devices asked for."""
+    try:
+        from lightning.fabric import Fabric
+    except ImportError as error:
+        raise ImportError("training needs Lightning: pip install 'torchlace[train]'") from error
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RunError("there is no CUDA device here: use --device cpu")
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16-mixed" if device == "cuda" else "32-true"
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if device == "cuda":
+        torch.backends.cudnn.benchmark = True
+    try:
+        return Fabric(
+            accelerator=device,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            strategy=config.strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(
+            f"device {device}, strategy {config.strategy} and precision {precision} don't go "
+            f"together here: {error}"
+        ) from error
+
+
+def make_optimizer(
+    config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
+) -> torch.optim.Optimizer:
+    """Adam, AdamW or SGD; one that a CUDA graph can hold where ``capturable``."""
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        options |= {"momentum": 0.9, "nesterov": True}
+    elif capturable:
+        options["capturable"] = True
+    if device.type == "cuda":
+        options["fused"] = True
+    if capturable and config.schedule != "constant":
+        options["lr"] = torch.tensor(config.lr, device=device)
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    optimizer: torch.optim.Optimizer = kinds[config.optimizer](model.parameters(), **options)
+    return optimizer
+
+
+def make_scheduler(config: TrainConfig, optimizer: Any, steps: int) -> Any:
+    """The schedule of the learning rate, a step for each training step; None for a constant one."""
+    total = config.epochs * steps
+    if config.schedule == "cosine":
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    if config.schedule == "one-cycle":
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, config.lr, total_steps=total + 1, cycle_momentum=False
+        )
+    return None
+
+
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """Most memory in use on a CUDA device so far, MiB."""
+    if device.type != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
