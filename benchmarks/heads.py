@@ -7,7 +7,8 @@
 A step is forward, loss and backward to features and parameters. Each of 20 or more steps is timed
 by itself, refreshes of the background included: the median is a step without refresh, the mean pays
 for them. `x_linear` is the ratio of medians (`x_mean`: means) to nn.Linear + cross-entropy of the
-same size, mode and precision, in the same run. Results go to benchmarks/results/*.csv.
+same size, mode and precision, in the same run. Results go to benchmarks/results/*.csv;
+those of a part, with --tag only.
 """
 
 from __future__ import annotations
@@ -262,8 +263,8 @@ def show(row: dict[str, Any]) -> None:
     print(f"{row['head']:<26}", *cells, flush=True)
 
 
-def save(rows: list[dict[str, Any]], name: str) -> None:
-    if not rows:
+def save(rows: list[dict[str, Any]], name: str, keep: bool) -> None:
+    if not rows or not keep:
         return
     RESULTS.mkdir(exist_ok=True)
     names = list(dict.fromkeys(key for row in rows for key in row))
@@ -289,6 +290,7 @@ def main() -> None:
     args = parser.parse_args()
     cuda = args.device != "cpu"
     torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
+    chosen = args.sizes or args.modes
     sizes = args.sizes or ("4096x2048x10000,256x512x100" if cuda else "128x2048x100,256x512x100")
     args.sizes = [tuple(map(int, size.split("x"))) for size in sizes.split(",")]
     args.modes = (args.modes or ("eager,compiled,graph" if cuda else "eager,compiled")).split(",")
@@ -299,12 +301,13 @@ def main() -> None:
     kind = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     print(f"torch {torch.__version__}, {kind}, {args.precision}, {args.steps} steps")
     stem = f"{'cuda' if cuda else 'cpu'}-{args.precision}{args.tag}"
+    keep = bool(args.tag) or not (args.only or chosen)  # a part must not replace the whole
     if "heads" in args.tables:
-        save(heads_table(args), f"heads-{stem}.csv")
+        save(heads_table(args), f"heads-{stem}.csv", keep)
     if "inference" in args.tables:
-        save(inference_table(args), f"inference-{stem}.csv")
+        save(inference_table(args), f"inference-{stem}.csv", keep)
     if "classes" in args.tables and cuda:
-        save(classes_table(args), f"classes-{stem}.csv")
+        save(classes_table(args), f"classes-{stem}.csv", keep)
 
 
 if __name__ == "__main__":

@@ -186,6 +186,7 @@ def main() -> None:
         rows.append(
             {
                 "head": head,
+                "data": args.data,
                 "end_to_end": round(reached["train"]),
                 "with_validation": round(reached["with_validation"]),
                 "bare_step": round(bare),

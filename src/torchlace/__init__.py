@@ -50,6 +50,7 @@ _ELSEWHERE = {
     "checks": "_checks",
     "backgrounds": "",
     "data": "",
+    "evaluation": "",
     "functional": "",
     "heads": "",
     "models": "",

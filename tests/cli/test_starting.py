@@ -1,6 +1,10 @@
 """How the command line starts: help, version, completion, missing packages."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from training.processes import fresh, torchlace
@@ -61,9 +65,17 @@ def test_the_shell_completes_commands_and_options(tmp_path):
 
 
 def test_the_completion_script_can_be_shown(tmp_path):
-    done = fresh("--show-completion", "bash", folder=tmp_path)
-    assert done.code == 0
-    assert "complete -o" in done.out
+    script = Path(sys.executable).with_name("torchlace")
+    done = subprocess.run(
+        [script],
+        env={**os.environ, "_TORCHLACE_COMPLETE": "source_bash"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert "complete -o" in done.stdout
+    assert "torchlace" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,9 @@ class Estimated(MomentsBackground):
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row."""
-        return vectors @ self.whitening.to(vectors.dtype).mT if self.has_covariance else vectors
+        if not self.has_covariance:
+            return vectors
+        return vectors @ self._in_use(self.whitening, vectors.dtype).mT
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         self._learn(features, self._weights(features, targets))

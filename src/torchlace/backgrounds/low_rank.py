@@ -161,9 +161,10 @@ class LowRank(Running):
         """Wv for every row."""
         if not self.has_covariance:
             return vectors
-        dtype = vectors.dtype
-        scaled = vectors / self.deviation.to(dtype)
-        return scaled - (scaled @ self.down.to(dtype)) @ self.up.to(dtype).mT
+        parts = (self.deviation, self.down, self.up)
+        deviation, down, up = (self._in_use(part, vectors.dtype) for part in parts)
+        scaled = vectors / deviation
+        return scaled - (scaled @ down) @ up.mT
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         reduction = self._reduction()

@@ -225,7 +225,9 @@ class OneVsAll(Running, ClasswiseBackground):
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Whiten by the covariance within classes."""
-        return vectors @ self.whitening.to(vectors.dtype).mT if self.has_covariance else vectors
+        if not self.has_covariance:
+            return vectors
+        return vectors @ self._in_use(self.whitening, vectors.dtype).mT
 
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C).
@@ -233,7 +235,8 @@ class OneVsAll(Running, ClasswiseBackground):
         Signatures are given in the commonly whitened space.
         """
         dtype = features.dtype
-        centers, factor, pull = self.centers.to(dtype), self.factor.to(dtype), self.pull.to(dtype)
+        parts = (self.centers, self.factor, self.pull)
+        centers, factor, pull = (self._in_use(part, dtype) for part in parts)
         shift = pull if self.has_mean else torch.zeros_like(pull)
         whitened, signatures = self.whiten(features), unit(signatures)
         if not self.has_covariance:

@@ -97,6 +97,12 @@ class Running(Background):
     def _contiguous(self) -> tuple[Tensor, ...]:
         return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
 
+    def _in_use(self, value: Tensor, dtype: torch.dtype) -> Tensor:
+        """What autograd may keep: a copy in training, as a later forward may refresh in place."""
+        value = value.to(dtype)
+        keep = self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        return value.clone() if keep else value
+
     def _current(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name).clone() for name in self._derived)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,10 @@ def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
     if not run.weights_path.exists():
         raise RunError(f"{path} has no weights yet: train it to its first epoch")
     model = make_classifier(
-        config, facts["channels"], max(facts["size"]), len(facts["class_names"])
+        dataclasses.replace(config, pretrained=False),
+        facts["channels"],
+        max(facts["size"]),
+        len(facts["class_names"]),
     )
     try:
         model.load_state_dict(load_file(run.weights_path))

@@ -70,7 +70,7 @@ def train(
     device: Annotated[Str, typer.Option(help="cpu, cuda, mps or auto  [default: auto]")] = None,
     devices: Annotated[Int, typer.Option(help="Devices on each machine  [default: 1]")] = None,
     nodes: Annotated[Int, typer.Option(help="Machines  [default: 1]")] = None,
-    strategy: Annotated[Str, typer.Option(help="auto, ddp, fsdp, ...  [default: auto]")] = None,
+    strategy: Annotated[Str, typer.Option(help="auto, ddp, ...  [default: auto]")] = None,
     precision: Annotated[
         Str, typer.Option(help="32-true, bf16-mixed, ...  [default: auto: bf16-mixed on CUDA]")
     ] = None,

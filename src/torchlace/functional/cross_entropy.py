@@ -148,7 +148,7 @@ def reduce(
         return losses
     if reduction == "sum":
         return losses.sum()
-    counted = targets != ignore_index
+    counted = targets.long() != ignore_index
     if weight is None:
         mass = counted.sum().to(losses.dtype)
     else:
@@ -157,7 +157,8 @@ def reduce(
 
 
 def _known(targets: Tensor, ignore_index: int) -> Tensor:
-    return torch.where(targets == ignore_index, 0, targets).long()
+    targets = targets.long()
+    return torch.where(targets == ignore_index, 0, targets)
 
 
 class _Chunked(torch.autograd.Function):

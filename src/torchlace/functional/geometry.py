@@ -122,6 +122,13 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+
+    @staticmethod
+    def jvp(ctx: Any, tangents: Tensor) -> tuple[Tensor, Tensor]:
+        directions, lengths = ctx.saved_tensors
+        along = (directions * tangents).sum(-1, keepdim=True)
+        return (tangents - along * directions) / lengths, along
 
     @staticmethod
     def backward(ctx: Any, of_directions: Tensor, of_lengths: Tensor) -> Tensor:

@@ -111,6 +111,7 @@ class Head(FullPrecisionBuffers):
                 mean is 0.
         """
         check_features(features, self.in_features)
+        targets = _indices(targets)
         check_targets(targets, features.shape[0], self.num_classes, ignore_index)
         check_class_weight(weight, self.num_classes)
         check_number("label_smoothing", label_smoothing, 0, 1, closed=True)
@@ -119,7 +120,7 @@ class Head(FullPrecisionBuffers):
             features = self._lift(features)
             weight = None if weight is None else weight.to(features)
             options = LossOptions(weight, label_smoothing, ignore_index)
-            losses = self._losses(features, targets.long(), options)
+            losses = self._losses(features, targets, options)
             return reduce(losses, targets, reduction, weight=weight, ignore_index=ignore_index)
 
     def predict(self, features: Tensor) -> Tensor:
@@ -137,6 +138,7 @@ class Head(FullPrecisionBuffers):
         Nothing but :attr:`temperature` moves, whatever mode the head is in.
         """
         check_features(features, self.in_features)
+        targets = _indices(targets)
         check_targets(targets, features.shape[0], self.num_classes, ignore_index)
         with evaluating(self), torch.no_grad():
             logits = self(features)
@@ -181,6 +183,12 @@ class Head(FullPrecisionBuffers):
     def extra_repr(self) -> str:
         """Width and number of classes."""
         return f"{self.in_features}, {self.num_classes}"
+
+
+def _indices(targets: Tensor) -> Tensor:
+    """Small integer types widened: -100 as uint8 would be class 156."""
+    small = (torch.int32, torch.int16, torch.int8, torch.uint8)
+    return targets.long() if isinstance(targets, Tensor) and targets.dtype in small else targets
 
 
 def warn(message: str) -> None:

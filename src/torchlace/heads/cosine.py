@@ -74,7 +74,7 @@ class CosineHead(Head):
 
     def describe(self) -> str:
         """What the scale allows; warns if it can't separate this many classes."""
-        scale = float(self.scale)
+        scale = self._readable_scale()
         most = max_probability(self.num_classes, scale)
         floor = loss_floor(self.num_classes, scale)
         text = (
@@ -126,12 +126,16 @@ class CosineHead(Head):
             **options._asdict(),
         )
 
+    def _readable_scale(self) -> float:
+        scale = self.scale
+        return self._fixed_scale if isinstance(scale, Tensor) and scale.is_meta else float(scale)
+
     def _scaled_margin(self, logit: Tensor) -> Tensor:
         return self._margin(logit / self.scale) * self.scale
 
     def extra_repr(self) -> str:
         """With the scale."""
-        scale = "learned" if self.log_scale is not None else f"{float(self.scale):.4g}"
+        scale = "learned" if self.log_scale is not None else f"{self._readable_scale():.4g}"
         return f"{super().extra_repr()}, {join({'scale': scale})}"
 
 
@@ -289,14 +293,18 @@ class AdaCos(CosineHead):
 
     @property
     def scale(self) -> Tensor:
-        """The scale of the last training step."""
-        return self.current_scale
+        """The scale of the last training step; a copy, since the next one changes it in place."""
+        return self.current_scale.clone()
 
     def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-        if self.training and self.num_classes > 1 and features.shape[0]:
+        if self.training and self.num_classes > 1 and (features.shape[0] or self._several()):
             with torch.no_grad():
                 self._adapt(features.detach(), targets, options.ignore_index)
         return super()._losses(features, targets, options)
+
+    def _several(self) -> bool:
+        there = self.sync and dist.is_available() and dist.is_initialized()
+        return there and dist.get_world_size() > 1
 
     def _adapt(self, features: Tensor, targets: Tensor, ignore_index: int) -> None:
         known = torch.where(targets == ignore_index, 0, targets)
@@ -305,12 +313,7 @@ class AdaCos(CosineHead):
         others, logit, _ = split_logits(scaled, classes, known, normalize=True, chunk=chunk)
         truth = logit / self.scale
         counted = targets != ignore_index
-        if (
-            self.sync
-            and dist.is_available()
-            and dist.is_initialized()
-            and dist.get_world_size() > 1
-        ):
+        if self._several():
             truth, others, counted = map(_gather, (truth, others, counted))
         count = counted.sum()
         others = torch.where(counted, others, -torch.inf).logsumexp(0)

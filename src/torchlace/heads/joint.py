@@ -35,6 +35,8 @@ class Joint(Head):
         if not heads:
             raise ValueError("heads must hold at least one head, got none")
         for name, head in heads.items():
+            if not name or "." in name:
+                raise ValueError(f"names of heads must be non-empty and without dots, got {name!r}")
             if not isinstance(head, Head):
                 raise TypeError(
                     f"heads[{name!r}] must be a torchlace head, got {type(head).__name__}"

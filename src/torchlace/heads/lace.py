@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlace import backgrounds
-from torchlace._checks import check_choice
+from torchlace._checks import check_choice, check_features
 from torchlace._precision import full_precision
 from torchlace.backgrounds import Background, ClasswiseBackground
 from torchlace.functional import unit
@@ -32,7 +32,8 @@ class LACE(CosineHead):
         scale: a number, ``"auto"`` (from the number of classes) or ``"learned"`` (from there).
         signature_space: where the signatures live: ``"whitened"``, or ``"features"`` as Eq. 3
             writes. By default whitened for estimated backgrounds and features for learned ones.
-        nonnegative: keep all entries of the signatures at zero or above.
+        nonnegative: keep all entries of the signatures at zero or above; by default they then live
+            in feature space, where that means something.
         mean: subtract the background mean.
         covariance: whiten by the background covariance.
         background_options: passed on where ``background`` is a name.
@@ -77,6 +78,8 @@ class LACE(CosineHead):
             )
         _check_fits(background, in_features, num_classes)
         self.background = background
+        if nonnegative and signature_space is None:
+            signature_space = "features"
         self.signature_space = _space(background, signature_space)
         self.nonnegative = nonnegative
         if self.signature_space == "whitened" and background.out_features != in_features:
@@ -134,6 +137,7 @@ class LACE(CosineHead):
                 f"{type(self.background).__name__} whitens differently for every class; read "
                 "background.precision instead"
             )
+        check_features(features, self.in_features)
         with full_precision(features):
             return self.background.whiten(self._lift(features))
 
@@ -205,6 +209,8 @@ def _check_fits(background: Background, in_features: int, num_classes: int) -> N
 
 
 def _space(background: Background, wanted: Space | None) -> str:
+    if wanted is not None:
+        check_choice("signature_space", wanted, ("whitened", "features"))
     estimated = isinstance(background, backgrounds.Running)
     if isinstance(background, ClasswiseBackground) and not background.shared_whitening:
         if wanted == "whitened":
@@ -215,4 +221,4 @@ def _space(background: Background, wanted: Space | None) -> str:
         return "features"
     if wanted is None:
         return "whitened" if estimated else "features"
-    return check_choice("signature_space", wanted, ("whitened", "features"))
+    return wanted

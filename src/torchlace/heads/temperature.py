@@ -35,4 +35,5 @@ def fit_temperature(logits: Tensor, targets: Tensor, ignore_index: int = -100) -
         expected = (torch.softmax(scores * middle.exp(), dim=1) * scores).sum(dim=1)
         rising = (expected - truth).mean() > 0
         low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
-    return (-(low + high) / 2).exp().to(logits.dtype)
+    flat = (scores == 0).all()
+    return torch.where(flat, 1, (-(low + high) / 2).exp()).to(logits.dtype)

@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchlace.training.rundir import Run, RunError, write_whole
 
@@ -28,11 +28,21 @@ def save_checkpoint(run: Run, parts: dict[str, Any], progress: dict[str, Any]) -
     write_whole(run.checkpoint_path, lambda file: file.write(whole.getbuffer()))
 
 
+def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
+    """Where and how the optimiser computes is this process's choice, not the checkpoint's."""
+    for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        saved.update({k: own[k] for k in ("fused", "foreach", "capturable") if k in own})
+        rate, lr = float(saved["lr"]), own["lr"]
+        saved["lr"] = lr.clone().fill_(rate) if isinstance(lr, Tensor) else rate
+
+
 def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Restore ``parts`` from last.ckpt; returns the progress."""
     try:
         state = torch.load(run.checkpoint_path, map_location=device, weights_only=True)
         for name, part in parts.items():
+            if name == "optimizer":
+                _keep_execution(state[name], part)
             if part is not None:
                 part.load_state_dict(state[name])
         progress: dict[str, Any] = state["progress"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from torchlace._checks import check_choice
@@ -12,14 +13,19 @@ from torchlace.training.rundir import Run
 class Loggers:
     """Everything that follows a run beyond its own files."""
 
-    def __init__(self, run: Run, config: TrainConfig, *, enabled: bool) -> None:
+    def __init__(
+        self, run: Run, config: TrainConfig, done: list[dict[str, Any]], *, enabled: bool
+    ) -> None:
         self.targets: list[Any] = []
         if not enabled:
             return
-        self.targets.append(_TensorBoard(run))
+        self.targets.append(_TensorBoard(run, len(done)))
         kinds = {"wandb": _WandB, "mlflow": _MLflow}
         for name in config.loggers:
             self.targets.append(kinds[check_choice("logger", name, kinds)](run, config))
+        if done:
+            # A kill may have come between the checkpoint and the curves.
+            self.log(done[-1])
 
     def log(self, row: dict[str, Any]) -> None:
         """One epoch."""
@@ -34,10 +40,10 @@ class Loggers:
 
 
 class _TensorBoard:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(run.path))
+        self.writer = SummaryWriter(str(run.path), purge_step=done or None)
 
     def log(self, values: dict[str, float], epoch: int) -> None:
         for name, value in values.items():
@@ -55,7 +61,12 @@ class _WandB:
         except ImportError as error:
             raise ImportError("--log wandb needs Weights & Biases: pip install wandb") from error
         self.run = wandb.init(
-            project="torchlace", name=run.path.name, dir=str(run.path), config=config.as_dict()
+            project="torchlace",
+            id=hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:16],
+            resume="allow",
+            name=run.path.name,
+            dir=str(run.path),
+            config=config.as_dict(),
         )
 
     def log(self, values: dict[str, float], epoch: int) -> None:

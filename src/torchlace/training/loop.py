@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import dataclasses
 import math
 import signal
 import time
@@ -37,7 +38,7 @@ from torchlace.training.parts import (
 )
 from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError, versions
-from torchlace.training.step import Average, EagerStep, GraphStep
+from torchlace.training.step import Average, EagerStep, GraphStep, copy_clocks
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
@@ -107,6 +108,11 @@ class _Training:
         train_part, held_part = stratified_split(
             self.data.train.labels, config.validation, config.seed
         )
+        if not len(held_part):
+            raise RunError(
+                f"{config.data} has too few training images to hold any out for validation: give "
+                "every class three or more, or raise --validation"
+            )
         place = {"rank": fabric.global_rank, "world": fabric.world_size, "workers": config.workers}
         self.fit = Batches(self.data.train, train_part, self.device, **place)
         self.held = Batches(self.data.train, held_part, self.device, **place)
@@ -117,6 +123,8 @@ class _Training:
             augment, self.device, self.batch, fabric.global_rank, fabric.world_size
         )
         torch.manual_seed(config.seed)
+        if run.checkpoint_path.exists():
+            config = dataclasses.replace(config, pretrained=False)
         size, classes = max(self.data.size), self.data.num_classes
         model = make_classifier(config, self.data.channels, size, classes)
         self.model = model.to(self.device)
@@ -146,7 +154,7 @@ class _Training:
             self.run.path.mkdir(parents=True, exist_ok=True)
             self.run.start(config, self._facts())
         step = self._step(wrapped, optimizer, average)
-        loggers = Loggers(self.run, config, enabled=self.first)
+        loggers = Loggers(self.run, config, progress.history, enabled=self.first)
         with interruptible() as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, evaluated, optimizer, scheduler)
@@ -273,6 +281,8 @@ class _Training:
 
     def _save(self, parts: dict[str, Any], evaluated: nn.Module) -> None:
         progress, row = self.progress, self.progress.history[-1]
+        if evaluated is not self.model:
+            copy_clocks(self.model, evaluated)
         if row["val_accuracy"] > progress.best_accuracy:
             progress.best_accuracy, progress.best_epoch = row["val_accuracy"], row["epoch"]
             save_weights(self.run, evaluated)
@@ -284,6 +294,7 @@ class _Training:
 
         evaluated.load_state_dict(load_file(self.run.weights_path))
         logits, labels = self._logits(evaluated, self.held)
+        held_accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
         head: heads.Head = evaluated.head  # type: ignore[assignment]
         head.temperature.copy_(heads.fit_temperature(logits, labels))
         save_weights(self.run, evaluated)
@@ -297,7 +308,7 @@ class _Training:
             "test_top5_accuracy": scores["top5_accuracy"],
             "test_loss": scores["loss"],
             "test_calibrated_loss": scores["calibrated_loss"],
-            "val_accuracy": progress.best_accuracy,
+            "val_accuracy": held_accuracy,
             "temperature": temperature,
             "epochs": progress.epoch,
             "best_epoch": progress.best_epoch,

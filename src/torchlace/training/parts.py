@@ -41,6 +41,11 @@ def make_fabric(config: TrainConfig) -> Any:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise RunError("there is no CUDA device here: use --device cpu")
+    if "fsdp" in config.strategy or "deepspeed" in config.strategy:
+        raise RunError(
+            f"strategy {config.strategy} spreads the model over devices, which checkpoints here "
+            "can't do yet: use ddp"
+        )
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if device == "cuda" else "32-true"

@@ -91,7 +91,7 @@ class Run:
                 self.weights_path,
                 self.result_path,
             ):
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 _PARTS = tuple(f".{name}" for name in ("config", "metrics", "last", "best", "result"))

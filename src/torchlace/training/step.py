@@ -29,6 +29,13 @@ class Average:
             old.copy_(new)
 
 
+def copy_clocks(model: nn.Module, average: nn.Module) -> None:
+    """Give the average the step counters of the model, which live outside its buffers."""
+    for old, new in zip(average.modules(), model.modules(), strict=True):
+        if isinstance(old, Running) and isinstance(new, Running):
+            old.set_extra_state(new.get_extra_state())
+
+
 class EagerStep:
     """Forward, loss, backward and update, through Fabric: any device, precision and strategy."""
 
@@ -123,6 +130,9 @@ class GraphStep:
         self.total += loss.detach()
 
     def _capture(self) -> dict[bool, torch.cuda.CUDAGraph]:
+        phases = {(part.refresh_every, part.steps % part.refresh_every) for part in self.running}
+        if len(phases) > 1:
+            raise RuntimeError("backgrounds that refresh at different steps can't share two graphs")
         restore = self._snapshot()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
