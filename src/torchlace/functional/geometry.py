@@ -19,6 +19,11 @@ def unit(vectors: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
+    if torch.compiler.is_compiling():
+        # The compiler fuses these by itself, and traces no function with a forward derivative.
+        vectors = vectors / _magnitude(vectors)
+        lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+        return vectors / torch.where(lengths > 0, lengths, 1)
     directions: Tensor = _Unit.apply(vectors)[0]
     return directions
 
