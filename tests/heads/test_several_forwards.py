@@ -85,3 +85,25 @@ def test_a_peek_at_the_whitened_space_checks_its_input():
 
 def test_logits_that_say_nothing_have_temperature_one():
     assert tl.heads.fit_temperature(torch.zeros(5, 3), torch.arange(5) % 3) == 1
+
+
+def test_what_autograd_keeps_follows_the_state():
+    head = tl.LACE(4, 3, background_options={"refresh_every": 100})
+    x, y = torch.randn(16, 4), torch.arange(16) % 3
+    head.loss(x, y)
+    before = head(x)
+    head.background.whitening.mul_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    after = head(x)
+    assert not torch.allclose(after, before, atol=1e-3)
+    with torch.no_grad():
+        assert_close(after, head.eval()(x))
+
+
+def test_a_replayed_graph_may_have_changed_the_state():
+    head = tl.LACE(4, 3)
+    x, y = torch.randn(16, 4), torch.arange(16) % 3
+    head.loss(x, y)
+    head.background.whitening.data.mul_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    tl.backgrounds.advance(head, 1)
+    moved = head.background.transform(x)
+    assert_close(moved, x @ head.background.whitening.T)

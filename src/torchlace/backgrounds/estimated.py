@@ -179,7 +179,7 @@ class Estimated(MomentsBackground):
         """Wv for every row."""
         if not self.has_covariance:
             return vectors
-        return vectors @ self._in_use(self.whitening, vectors.dtype).mT
+        return vectors @ self._in_use("whitening", vectors.dtype).mT
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         self._learn(features, self._weights(features, targets))

@@ -161,8 +161,8 @@ class LowRank(Running):
         """Wv for every row."""
         if not self.has_covariance:
             return vectors
-        parts = (self.deviation, self.down, self.up)
-        deviation, down, up = (self._in_use(part, vectors.dtype) for part in parts)
+        names = ("deviation", "down", "up")
+        deviation, down, up = (self._in_use(name, vectors.dtype) for name in names)
         scaled = vectors / deviation
         return scaled - (scaled @ down) @ up.mT
 

@@ -227,7 +227,7 @@ class OneVsAll(Running, ClasswiseBackground):
         """Whiten by the covariance within classes."""
         if not self.has_covariance:
             return vectors
-        return vectors @ self._in_use(self.whitening, vectors.dtype).mT
+        return vectors @ self._in_use("whitening", vectors.dtype).mT
 
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C).
@@ -235,8 +235,7 @@ class OneVsAll(Running, ClasswiseBackground):
         Signatures are given in the commonly whitened space.
         """
         dtype = features.dtype
-        parts = (self.centers, self.factor, self.pull)
-        centers, factor, pull = (self._in_use(part, dtype) for part in parts)
+        centers, factor, pull = (self._in_use(n, dtype) for n in ("centers", "factor", "pull"))
         shift = pull if self.has_mean else torch.zeros_like(pull)
         whitened, signatures = self.whiten(features), unit(signatures)
         if not self.has_covariance:

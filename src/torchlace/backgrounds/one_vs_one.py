@@ -160,7 +160,7 @@ class OneVsOne(MomentsBackground, _Opponents):
         return mean if self.has_mean else torch.zeros_like(mean)
 
     def _whitenings(self) -> Tensor:
-        return self._in_use(self.whitening, self.whitening.dtype)
+        return self._in_use("whitening", self.whitening.dtype)
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None

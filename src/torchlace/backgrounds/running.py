@@ -39,6 +39,7 @@ class Running(Background):
         super().__init__(*args, **kwargs)
         self._clock = torch.zeros((), dtype=torch.int64, device="cpu")
         self.forced: bool | None = None
+        self._kept: dict[str, tuple[Tensor, int, torch.dtype, Tensor]] = {}
 
     def _configure(self, decay: float, refresh_every: int, sync: bool) -> None:
         self.decay = check_number("decay", decay, 0, 1, closed=True)
@@ -97,11 +98,27 @@ class Running(Background):
     def _contiguous(self) -> tuple[Tensor, ...]:
         return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
 
-    def _in_use(self, value: Tensor, dtype: torch.dtype) -> Tensor:
-        """What autograd may keep: a copy in training, as a later forward may refresh in place."""
-        value = value.to(dtype)
-        keep = self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        return value.clone() if keep else value
+    def _in_use(self, name: str, dtype: torch.dtype) -> Tensor:
+        """A derived tensor as autograd may keep it.
+
+        A later forward may refresh in place, so eager training is given a copy, made once for each
+        refresh; a captured or compiled step holds one forward and needs none.
+        """
+        buffer: Tensor = getattr(self, name)
+        if not (self.training and torch.is_grad_enabled()) or torch.compiler.is_compiling():
+            return buffer.to(dtype)
+        if self.forced is not None:
+            return buffer.to(dtype)
+        if torch._C._functorch.is_functorch_wrapped_tensor(buffer):
+            return buffer.to(dtype).clone()
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not buffer or kept[1:3] != (buffer._version, dtype):
+            kept = (buffer, buffer._version, dtype, buffer.detach().to(dtype, copy=True))
+            self._kept[name] = kept
+        return kept[3]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": {}}
 
     def _current(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name).clone() for name in self._derived)
@@ -171,6 +188,7 @@ def advance(module: nn.Module, steps: int) -> None:
     for part in module.modules():
         if isinstance(part, Running):
             part._clock += steps
+            part._kept.clear()
 
 
 def _all_reduce(tensor: Tensor) -> Tensor:
