@@ -183,6 +183,9 @@ def heads_table(args: Any) -> list[dict[str, Any]]:
                 if name in ("paper's SVD", "pml ArcFace") and mode != "eager":
                     continue
                 args.name = name
+                release(
+                    args.device
+                )  # graphs and pools of the head before would count as this one's
                 row = {"batch": shape[0], "width": shape[1], "classes": shape[2], "mode": mode}
                 row |= {"precision": args.precision, "head": name} | measure(
                     module, step, shape, mode, args

@@ -38,7 +38,7 @@ class _Opponents(ClasswiseBackground):
         return (scores * (1 - own)).sum(0) / (self.num_classes - 1)
 
     def _whitenings(self) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _whitenings")
 
     @property
     def precision(self) -> Tensor:
