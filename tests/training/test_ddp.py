@@ -1,7 +1,9 @@
 """Two real processes on the CPU."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from training.processes import PATIENCE, QUIET, fresh, metrics, torchlace
 
 SHORT = ("train", "--backbone", "small-cnn", "--batch-size", "128", "--seed", "3", "--lr", "3e-4")
 TWO = ("--device", "cpu", "--devices", "2", "--strategy", "ddp")
+SPREAD = ("--device", "cpu", "--devices", "2", "--strategy", "fsdp")
 CASES = {
     "lace": ("--ema", "0.9", "--clip", "1", "--schedule", "cosine"),
     "softmax": ("--label-smoothing", "0.1"),
@@ -20,11 +23,15 @@ CASES = {
 }
 
 
-def compare(command, folder):
-    one = torchlace(*command, "--json", "--run", "one", folder=folder)
-    two = fresh(*command, *TWO, "--json", "--run", "two", folder=folder)
+def compare(command, folder, processes=TWO):
+    torchlace(*command, "--json", "--run", "one", folder=folder)
+    two = fresh(*command, *processes, "--json", "--run", "two", folder=folder)
     assert two.code == 0, two.err
-    one, two = one.json(), two.json()
+    assert_alike(folder)
+
+
+def assert_alike(folder):
+    one, two = (json.loads((folder / name / "result.json").read_text()) for name in ("one", "two"))
     close = {"abs": 1e-4, "rel": 1e-4}
     # an image between two classes may fall to either side
     a_image = {"abs": 1.001 * 100 / 143}
@@ -46,6 +53,62 @@ def test_two_processes_do_what_one_does(head, tmp_path):
     compare((*SHORT, "--epochs", "3", "--head", head, *CASES[head]), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--head", "lace", "--clip", "1", "--schedule", "one-cycle"),
+        ("--head", "center", "--optimizer", "sgd", "--embedding", "24"),
+        ("--head", "adacos", "--optimizer", "adamw", "--weight-decay", "0.1"),
+    ],
+    ids=lambda options: options[1],
+)
+def test_a_model_spread_over_two_processes_learns_as_a_whole_one(options, tmp_path):
+    compare((*SHORT, "--epochs", "3", *options), tmp_path, SPREAD)
+
+
+@pytest.mark.parametrize("first", ["whole", "spread"])
+def test_a_whole_run_goes_on_spread_and_the_other_way_round(first, tmp_path):
+    command = (*SHORT, "--head", "lace", "--epochs", "7", "--lr", "1e-4", "--device", "cpu")
+    assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
+    ways = {"whole": (), "spread": SPREAD}
+    interrupted(tmp_path, *command, "--run", "two", *ways[first])
+    then = next(way for name, way in ways.items() if name != first)
+    done = fresh(*command, "--run", "two", *then, folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "resuming two after epoch" in done.err
+    assert_alike(tmp_path)
+
+
+def test_two_machines_do_what_one_does(tmp_path):
+    """Two launchers that meet at an address, each with a process, as on two machines."""
+    command = (*SHORT, "--epochs", "3", "--head", "lace", "--device", "cpu")
+    assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
+    launcher += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    command += ("--nodes", "2", "--run", "two")
+    machines = [
+        subprocess.Popen(
+            [*launcher, "--node-rank", str(rank), "-m", "torchlace.cli", *command],
+            cwd=tmp_path,
+            env={**os.environ, **QUIET},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for machine in machines:
+            said = machine.communicate(timeout=2 * PATIENCE)[1]
+            assert machine.returncode == 0, said
+    finally:
+        for machine in machines:
+            machine.kill()
+    assert_alike(tmp_path)
+
+
 def test_class_weights_count_over_both_processes(tmp_path):
     bunch = load_digits()
     images, labels = (bunch.images * 255 / 16).astype(np.uint8), bunch.target
@@ -64,17 +127,27 @@ def test_class_weights_count_over_both_processes(tmp_path):
 
 def test_an_interrupt_of_the_first_process_stops_both(tmp_path):
     command = (*SHORT, "--head", "softmax", "--epochs", "60", "--patience", "100", "--run", "run")
-    with (tmp_path / "err").open("w") as err:
+    said = interrupted(tmp_path, *command, *TWO)
+    assert "Traceback" not in said
+    assert said.count("the same command goes on from there") == 1
+    rows = metrics(tmp_path / "run")
+    assert f"stopped after epoch {len(rows)};" in said
+    assert len(rows) < 60
+
+
+def interrupted(folder, *command):
+    """Start a training, interrupt its first process after three epochs; what it said."""
+    with (folder / "err").open("w") as err:
         started = subprocess.Popen(
-            [sys.executable, "-m", "torchlace.cli", *command, *TWO],
-            cwd=tmp_path,
+            [sys.executable, "-m", "torchlace.cli", *command],
+            cwd=folder,
             env={**os.environ, **QUIET},
             stderr=err,
             start_new_session=True,
         )
     try:
         limit = time.monotonic() + PATIENCE
-        while "\nepoch 3/" not in (tmp_path / "err").read_text():
+        while "epoch 3/" not in (folder / "err").read_text():
             assert time.monotonic() < limit
             time.sleep(0.02)
         started.send_signal(signal.SIGINT)
@@ -86,12 +159,7 @@ def test_an_interrupt_of_the_first_process_stops_both(tmp_path):
     finally:
         if _alive(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
-    said = (tmp_path / "err").read_text()
-    assert "Traceback" not in said
-    assert said.count("the same command goes on from there") == 1
-    rows = metrics(tmp_path / "run")
-    assert f"stopped after epoch {len(rows)};" in said
-    assert len(rows) < 60
+    return (folder / "err").read_text()
 
 
 def _alive(group):

@@ -36,9 +36,11 @@ def test_how_the_optimizer_computes_is_not_taken_from_the_checkpoint(tmp_path):
     assert back.param_groups[0]["lr"] == 0.5
 
 
-def test_strategies_that_spread_the_model_are_refused(tmp_path):
-    with pytest.raises(RunError, match="use ddp"):
-        train(TrainConfig(strategy="fsdp"), tmp_path)
+def test_strategies_that_can_not_be_are_refused(tmp_path):
+    with pytest.raises(RunError, match="use fsdp"):
+        train(TrainConfig(strategy="deepspeed"), tmp_path)
+    with pytest.raises(RunError, match="--strategy ddp"):
+        train(TrainConfig(strategy="fsdp", ema=0.9, device="cpu"), tmp_path)
 
 
 def test_the_average_counts_the_steps_of_the_model(tmp_path):

@@ -9,23 +9,37 @@ import torch
 from torch import Tensor, nn
 
 from torchlace.training.rundir import Run, RunError, write_whole
+from torchlace.training.sharding import spread_model, spread_optimizer, whole
 
 
-def save_weights(run: Run, model: nn.Module) -> None:
-    """Write best.safetensors, the weights to use."""
+def save_weights(run: Run, model: nn.Module, *, write: bool = True) -> None:
+    """Write best.safetensors, the weights to use; every process takes part, one writes."""
     from safetensors.torch import save
 
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    write_whole(run.weights_path, lambda file: file.write(save(state)))
+    state = whole(model.state_dict())
+    if write:
+        state = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        write_whole(run.weights_path, lambda file: file.write(save(state)))
 
 
-def save_checkpoint(run: Run, parts: dict[str, Any], progress: dict[str, Any]) -> None:
-    """Write last.ckpt, from which the run goes on."""
-    state = {name: part.state_dict() for name, part in parts.items() if part is not None}
+def load_weights(run: Run, model: nn.Module) -> None:
+    """Read best.safetensors."""
+    from safetensors.torch import load_file
+
+    model.load_state_dict(spread_model(load_file(run.weights_path), model))
+
+
+def save_checkpoint(
+    run: Run, parts: dict[str, Any], progress: dict[str, Any], *, write: bool = True
+) -> None:
+    """Write last.ckpt, from which the run goes on; every process takes part, one writes."""
+    state = {name: whole(part.state_dict()) for name, part in parts.items() if part is not None}
+    if not write:
+        return
     # Through memory: torch's own writer would turn a full disk into another error.
-    whole = io.BytesIO()
-    torch.save({**state, "progress": progress}, whole)
-    write_whole(run.checkpoint_path, lambda file: file.write(whole.getbuffer()))
+    packed = io.BytesIO()
+    torch.save({**state, "progress": progress}, packed)
+    write_whole(run.checkpoint_path, lambda file: file.write(packed.getbuffer()))
 
 
 def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
@@ -43,7 +57,10 @@ def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> di
         for name, part in parts.items():
             if name == "optimizer":
                 _keep_execution(state[name], part)
-            if part is not None:
+                part.load_state_dict(spread_optimizer(state[name], part))
+            elif isinstance(part, nn.Module):
+                part.load_state_dict(spread_model(state[name], part))
+            elif part is not None:
                 part.load_state_dict(state[name])
         progress: dict[str, Any] = state["progress"]
     except Exception as error:

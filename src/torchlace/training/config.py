@@ -86,7 +86,7 @@ class TrainConfig:
     nodes: int = 1
     """Machines."""
     strategy: str = "auto"
-    """auto, ddp or another of Lightning Fabric that keeps the model whole on every device."""
+    """auto, ddp, fsdp (the parameters spread over the devices) or another of Lightning Fabric."""
     precision: str = "auto"
     """32-true, bf16-mixed, 16-mixed or another of Lightning Fabric; auto: bf16-mixed on CUDA."""
     graph: bool = True

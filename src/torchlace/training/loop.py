@@ -6,13 +6,9 @@ import base64
 import copy
 import dataclasses
 import math
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -25,8 +21,14 @@ from torchlace._checks import checks
 from torchlace.data import load_data, protocol_transforms, stratified_split
 from torchlace.evaluation import classification_scores
 from torchlace.training.batches import Augmentation, Batches, prepared
-from torchlace.training.checkpoint import load_checkpoint, save_checkpoint, save_weights
+from torchlace.training.checkpoint import (
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+    save_weights,
+)
 from torchlace.training.config import TrainConfig
+from torchlace.training.device import OneDevice
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
     device_name,
@@ -36,34 +38,10 @@ from torchlace.training.parts import (
     make_scheduler,
     peak_memory,
 )
+from torchlace.training.progress import InterruptedRun, Progress, interruptible
 from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError, versions
 from torchlace.training.step import Average, EagerStep, GraphStep, copy_clocks
-
-
-class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
-    """Training was asked to stop, and its checkpoint is written."""
-
-
-@dataclass
-class Progress:
-    """What a run has reached, and all that a checkpoint says of it."""
-
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best_accuracy: float = -1.0
-    best_epoch: int = 0
-    best_loss: float = math.inf
-    loss_epoch: int = 0
-    seconds: float = 0.0
-
-    @property
-    def epoch(self) -> int:
-        """Epochs done."""
-        return len(self.history)
-
-    def stopped(self, config: TrainConfig) -> bool:
-        """Whether training is over."""
-        return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
 
 
 def train(
@@ -158,9 +136,8 @@ class _Training:
         with interruptible() as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, evaluated, optimizer, scheduler)
-                if self.first:
-                    self._save(parts, evaluated)
-                    loggers.log(row)
+                self._save(parts, evaluated)
+                loggers.log(row)
                 self.fabric.barrier()
                 self.reporter.epoch(row, config.epochs)
                 stop = torch.tensor(float(interrupted()), device=self.device)
@@ -170,27 +147,29 @@ class _Training:
                         f"stopped after epoch {progress.epoch}; the same command goes on from there"
                     )
         loggers.close()
-        result = self._conclude(evaluated) if self.first else {}
+        result = self._conclude(evaluated)
         self.fabric.barrier()
-        return result
+        return result if self.first else {}
 
     def _assemble(self) -> tuple[Any, Any, nn.Module | None]:
         self.graphed = (
             self.config.graph
             and self.device.type == "cuda"
-            and self.fabric.world_size == 1
-            and self.config.strategy == "auto"
-            and self.fabric._precision.precision in ("32-true", "bf16-mixed")
+            and isinstance(self.fabric, OneDevice)
             and self.fit.cached is not None
         )
-        optimizer = make_optimizer(self.config, self.model, self.device, capturable=self.graphed)
-        if self.graphed:
+        if isinstance(self.fabric, OneDevice):
+            optimizer = make_optimizer(
+                self.config, self.model, self.device, capturable=self.graphed
+            )
             return self.model, optimizer, self._average()
         if self.fabric.world_size > 1 and self.device.type == "cuda":
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
-        wrapped, optimizer = self.fabric.setup(self.model, optimizer)
+        wrapped = self.fabric.setup_module(self.model)
         wrapped.mark_forward_method("loss")
-        return wrapped, optimizer, self._average()
+        # Strategies that spread the model put other parameters in the place of the first ones.
+        optimizer = make_optimizer(self.config, self.model, self.device, capturable=False)
+        return wrapped, self.fabric.setup_optimizers(optimizer), self._average()
 
     def _average(self) -> nn.Module | None:
         return copy.deepcopy(self.model).eval() if self.config.ema is not None else None
@@ -285,19 +264,19 @@ class _Training:
             copy_clocks(self.model, evaluated)
         if row["val_accuracy"] > progress.best_accuracy:
             progress.best_accuracy, progress.best_epoch = row["val_accuracy"], row["epoch"]
-            save_weights(self.run, evaluated)
-        save_checkpoint(self.run, parts, vars(progress))
-        self.run.write_metrics(progress.history)
+            save_weights(self.run, evaluated, write=self.first)
+        save_checkpoint(self.run, parts, vars(progress), write=self.first)
+        if self.first:
+            self.run.write_metrics(progress.history)
 
     def _conclude(self, evaluated: nn.Module) -> dict[str, Any]:
-        from safetensors.torch import load_file
-
-        evaluated.load_state_dict(load_file(self.run.weights_path))
+        self.fabric.barrier()
+        load_weights(self.run, evaluated)
         logits, labels = self._logits(evaluated, self.held)
         held_accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
         head: heads.Head = evaluated.head  # type: ignore[assignment]
         head.temperature.copy_(heads.fit_temperature(logits, labels))
-        save_weights(self.run, evaluated)
+        save_weights(self.run, evaluated, write=self.first)
         temperature = float(head.temperature)
         logits, labels = self._logits(evaluated, self.test)
         right = (logits.argmax(1) == labels).cpu().numpy()
@@ -322,7 +301,8 @@ class _Training:
             "data_digest": self.data.digest,
             "versions": versions(),
         }
-        self.run.finish(result)
+        if self.first:
+            self.run.finish(result)
         return result
 
     @torch.no_grad()
@@ -362,28 +342,6 @@ class _Training:
             "data_digest": self.data.digest,
             "versions": versions(),
         }
-
-
-@contextmanager
-def interruptible() -> Iterator[Any]:
-    """Let the first SIGINT wait for the end of the epoch, and the second stop at once."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not the main thread: nobody sends signals here
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:

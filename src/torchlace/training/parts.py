@@ -10,7 +10,9 @@ from torch import nn
 
 from torchlace.models import Classifier
 from torchlace.training.config import TrainConfig
+from torchlace.training.device import PRECISIONS, OneDevice
 from torchlace.training.rundir import RunError
+from torchlace.training.sharding import shard
 
 
 def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
@@ -31,34 +33,65 @@ def make_classifier(config: TrainConfig, channels: int, size: int, classes: int)
 
 
 def make_fabric(config: TrainConfig) -> Any:
-    """Lightning Fabric for the devices asked for."""
-    try:
-        from lightning.fabric import Fabric
-    except ImportError as error:
-        raise ImportError("training needs Lightning: pip install 'torchlace[train]'") from error
+    """Lightning Fabric for the devices asked for, or its stand-in where one device is enough."""
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise RunError("there is no CUDA device here: use --device cpu")
-    if "fsdp" in config.strategy or "deepspeed" in config.strategy:
-        raise RunError(
-            f"strategy {config.strategy} spreads the model over devices, which checkpoints here "
-            "can't do yet: use ddp"
-        )
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise RunError("there is no MPS device here: use --device cpu")
     precision = config.precision
     if precision == "auto":
         precision = "bf16-mixed" if device == "cuda" else "32-true"
-    for name in ("lightning.fabric", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     if device == "cuda":
         torch.backends.cudnn.benchmark = True
+        _touch(device)
+    alone = config.devices == config.nodes == 1 and config.strategy == "auto"
+    if alone and precision in PRECISIONS and device in ("cpu", "cuda", "mps"):
+        return OneDevice(
+            torch.device(device, 0) if device != "cpu" else torch.device(device), precision
+        )
+    return _lightning(config, device, precision)
+
+
+def _touch(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the CUDA device can't be used now ({reason}): wait for other processes to leave it, "
+            "choose another by CUDA_VISIBLE_DEVICES, or use --device cpu"
+        ) from error
+
+
+def _lightning(config: TrainConfig, device: str, precision: str) -> Any:
+    try:
+        from lightning.fabric import Fabric
+        from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
+    except ImportError as error:
+        raise ImportError(
+            "training on several devices, or in this precision, needs Lightning: "
+            "pip install 'torchlace[train]'"
+        ) from error
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    strategy: Any = config.strategy
+    if "deepspeed" in strategy:
+        raise RunError(f"strategy {strategy} writes checkpoints of its own kind: use fsdp")
+    if strategy == "fsdp":
+        if config.ema is not None:
+            raise RunError("--ema needs the whole model on every device: use --strategy ddp")
+        strategy = ModelParallelStrategy(
+            shard, data_parallel_size=config.devices * config.nodes, tensor_parallel_size=1
+        )
     try:
         return Fabric(
             accelerator=device,
             devices=config.devices,
             num_nodes=config.nodes,
-            strategy=config.strategy,
+            strategy=strategy,
             precision=precision,  # type: ignore[arg-type]
         )
     except (RuntimeError, ValueError) as error:

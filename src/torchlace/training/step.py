@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchlace.backgrounds import Running, advance, refreshing
 
@@ -81,6 +82,18 @@ class EagerStep:
         self.total += loss.detach()
 
 
+class _Operation(TorchDispatchMode):
+    """Remembers the last operation, so that a capture that fails can name it."""
+
+    last = "the start"
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.last = str(func)
+        return func(*args, **(kwargs or {}))
+
+
 class GraphStep:
     """The same step on one CUDA device, captured once and replayed.
 
@@ -145,8 +158,12 @@ class GraphStep:
         for refresh in (True, False) if self.running else (False,):
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.augment.generator)
-            with refreshing(self.model, refresh), torch.cuda.graph(graph, pool=pool):
-                self._step()
+            operation = _Operation()
+            try:
+                with refreshing(self.model, refresh), torch.cuda.graph(graph, pool=pool), operation:
+                    self._step()
+            except RuntimeError as error:
+                raise RuntimeError(f"at {operation.last}: {error}") from error
             graphs[refresh], pool = graph, graph.pool()
         restore()
         return graphs

@@ -1,0 +1,60 @@
+"""What a run has reached, and when it stops."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from torchlace.training.config import TrainConfig
+
+
+class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
+    """Training was asked to stop, and its checkpoint is written."""
+
+
+@dataclass
+class Progress:
+    """What a run has reached, and all that a checkpoint says of it."""
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_accuracy: float = -1.0
+    best_epoch: int = 0
+    best_loss: float = math.inf
+    loss_epoch: int = 0
+    seconds: float = 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history)
+
+    def stopped(self, config: TrainConfig) -> bool:
+        """Whether training is over."""
+        return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Let the first SIGINT wait for the end of the epoch, and the second stop at once."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not the main thread: nobody sends signals here
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
