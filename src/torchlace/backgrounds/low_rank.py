@@ -164,7 +164,8 @@ class LowRank(Running):
         names = ("deviation", "down", "up")
         deviation, down, up = (self._in_use(name, vectors.dtype) for name in names)
         scaled = vectors / deviation
-        return scaled - (scaled @ down) @ up.mT
+        flat = scaled.flatten(0, -2)
+        return torch.addmm(flat, flat @ down, up.mT, alpha=-1).view_as(scaled)
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         reduction = self._reduction()
@@ -174,16 +175,16 @@ class LowRank(Running):
         )
         sums = sums if reduction is None else reduction(sums)
         finite = torch.isfinite(sums.sum())
-        sums, shifted = torch.where(finite, sums, 0), torch.where(finite, shifted, 0)
+        sums = torch.where(finite, sums, 0)
         unit = next_unit(self.running_unit, sums[0], sums[1], self.decay)
         length = torch.where(unit > 0, unit, 1)
         count = sums[1]
         some = count.clamp_min(1)
         step = sums[2:] / some
-        centred = (shifted - step) / length
+        centred = torch.addcmul(-step / length, shifted, 1 / length)
         sketch = centred.mT @ (centred @ self.probe)
         sums = torch.cat([centred.square().sum(0)[:, None], sketch], dim=1)
-        sums = (sums if reduction is None else reduction(sums)) / some
+        sums = torch.where(finite, sums if reduction is None else reduction(sums), 0) / some
 
         mass = self.decay * self.running_mass + count
         share = count / torch.where(mass > 0, mass, 1)
