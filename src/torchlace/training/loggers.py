@@ -7,7 +7,7 @@ from typing import Any
 
 from torchlace._checks import check_choice
 from torchlace.training.config import TrainConfig
-from torchlace.training.rundir import Run
+from torchlace.training.rundir import Run, RunError
 
 
 class Loggers:
@@ -60,14 +60,20 @@ class _WandB:
             import wandb
         except ImportError as error:
             raise ImportError("--log wandb needs Weights & Biases: pip install wandb") from error
-        self.run = wandb.init(
-            project="torchlace",
-            id=hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:16],
-            resume="allow",
-            name=run.path.name,
-            dir=str(run.path),
-            config=config.as_dict(),
-        )
+        try:
+            self.run = wandb.init(
+                project="torchlace",
+                id=_identity(run),
+                resume="allow",
+                name=run.path.name,
+                dir=str(run.path),
+                config=config.as_dict(),
+            )
+        except wandb.Error as error:
+            raise RunError(
+                f"Weights & Biases can't be reached ({error}): run `wandb login`, set "
+                "WANDB_MODE=offline, or leave --log wandb out"
+            ) from error
 
     def log(self, values: dict[str, float], epoch: int) -> None:
         self.run.log(values, step=epoch)
@@ -83,11 +89,30 @@ class _MLflow:
         except ImportError as error:
             raise ImportError("--log mlflow needs MLflow: pip install mlflow") from error
         self.mlflow = mlflow
-        mlflow.start_run(run_name=run.path.name)
-        mlflow.log_params(config.as_dict())
+        tag = _identity(run)
+        try:
+            # A resumed run goes on in the same record.
+            known = mlflow.search_runs(
+                filter_string=f"tags.torchlace = '{tag}'", output_format="list"
+            )
+            if known:
+                mlflow.start_run(run_id=known[0].info.run_id)
+            else:
+                mlflow.start_run(run_name=run.path.name, tags={"torchlace": tag})
+                mlflow.log_params(config.as_dict())
+        except mlflow.MlflowException as error:
+            raise RunError(
+                f"MLflow can't be used ({error}): set MLFLOW_TRACKING_URI to a server or database, "
+                "or leave --log mlflow out"
+            ) from error
 
     def log(self, values: dict[str, float], epoch: int) -> None:
         self.mlflow.log_metrics(values, step=epoch)
 
     def close(self) -> None:
         self.mlflow.end_run()
+
+
+def _identity(run: Run) -> str:
+    """The same for a run that goes on, another for one in another place."""
+    return hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:16]
