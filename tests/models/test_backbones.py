@@ -3,6 +3,7 @@ import sys
 import pytest
 import torch
 
+from torchlace.backgrounds import BackgroundNorm
 from torchlace.models import Backbone, SmallCNN, create_backbone
 
 WIDTHS = {
@@ -159,3 +160,17 @@ def test_bad_options_are_errors():
         create_backbone("resnet18", stem="tiny")
     with pytest.raises(ValueError, match="embedding must be at least 1"):
         create_backbone("small-cnn", embedding=0)
+
+
+def test_a_background_takes_the_place_of_a_normalisation():
+    backbone = create_backbone("resnet18", stem="small", background_norm="layer4.1.bn2")
+    layer = backbone.network.layer4[1].bn2
+    assert isinstance(layer, BackgroundNorm)
+    assert layer.num_features == 512
+    backbone.train()(torch.randn(64, 3, 8, 8)).sum().backward()
+    assert layer.background.steps == 1
+    assert layer.weight.grad is not None
+    backbone.eval()(torch.randn(2, 3, 8, 8))
+    assert layer.background.steps == 1
+    with pytest.raises(ValueError, match=r"background_norm.*layer4\.1\.bn2"):
+        create_backbone("resnet18", background_norm="layer4.1.bn9")

@@ -51,6 +51,7 @@ def test_weight_decay_label_smoothing_and_class_weights_change_what_is_learned(t
         {"optimizer": "sgd"},
         {"ema": 0.5},
         {"embedding": 16},
+        {"background_norm": "layers.5"},
     ]
     losses = [
         train(TrainConfig(**plain, **change), tmp_path / str(number))["test_loss"]

@@ -43,6 +43,9 @@ def train(
         bool | None, typer.Option(help="Start from the library's weights.")
     ] = None,
     embedding: Annotated[Int, typer.Option(help="Width of a layer behind the backbone.")] = None,
+    background_norm: Annotated[
+        Str, typer.Option(help="A normalisation layer that a BackgroundNorm takes the place of.")
+    ] = None,
     head_option: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE, an option of the head; repeatable.")
     ] = None,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count
+from torchlace.backgrounds import BackgroundNorm
 
 Stem = Literal["standard", "small"]
 
@@ -74,6 +75,7 @@ def create_backbone(
     stem: Stem = "standard",
     pretrained: bool = False,
     embedding: int | None = None,
+    background_norm: str | None = None,
 ) -> Backbone:
     """A backbone by name.
 
@@ -86,6 +88,8 @@ def create_backbone(
             the first convolution gets stride one.
         pretrained: load the library's default weights.
         embedding: width of an additional linear layer with PReLU; none if omitted.
+        background_norm: name of a normalisation layer of the network, such as ``"layer4.1.bn2"`` of
+            resnet18, that a :class:`torchlace.BackgroundNorm` takes the place of.
 
     Example:
         >>> create_backbone("resnet18", stem="small", embedding=128).num_features
@@ -107,6 +111,8 @@ def create_backbone(
             _replace_first_convolution(network, lambda conv: _convolution(conv, channels=channels))
     if stem == "small" and name != "small-cnn":
         shrink_stem(network)
+    if background_norm is not None:
+        _whiten_at(network, background_norm)
     return Backbone(network, width, embedding)
 
 
@@ -134,6 +140,14 @@ def shrink_stem(network: nn.Module) -> None:
             if isinstance(module, nn.MaxPool2d):
                 _set(network, path, nn.Identity())
                 return
+
+
+def _whiten_at(network: nn.Module, path: str) -> None:
+    kinds = (nn.BatchNorm2d, nn.GroupNorm)
+    layers = {name: part for name, part in network.named_modules() if isinstance(part, kinds)}
+    layer = layers[check_choice("background_norm", path, layers)]
+    width = layer.num_features if isinstance(layer, nn.BatchNorm2d) else layer.num_channels
+    _set(network, path, BackgroundNorm(width))
 
 
 def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:

@@ -47,6 +47,8 @@ class TrainConfig:
     """Start from the library's weights."""
     embedding: int | None = None
     """Width of a linear layer with PReLU behind the backbone."""
+    background_norm: str | None = None
+    """Name of a normalisation layer of the backbone that a BackgroundNorm takes the place of."""
     protocol: str = "native"
     """native: the data's own size; paper: 224 px."""
     image_size: int | None = None

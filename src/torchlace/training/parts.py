@@ -29,6 +29,7 @@ def make_classifier(config: TrainConfig, channels: int, size: int, classes: int)
         stem=stem,
         pretrained=config.pretrained,
         embedding=config.embedding,
+        background_norm=config.background_norm,
     )
 
 
