@@ -11,7 +11,8 @@ from training.processes import fresh, torchlace
 
 import torchlace as tl
 
-COMMANDS = ["train", "evaluate", "predict", "heads", "config", "data"]
+COMMANDS = ["train", "evaluate", "compare", "predict", "report", "reproduce", "detect"]
+COMMANDS += ["heads", "config", "data"]
 DATA_COMMANDS = ["list", "fetch", "import", "check", "show"]
 HEAVY = ["torch", "numpy", "lightning", "torchvision", "sklearn", "matplotlib"]
 
@@ -81,7 +82,11 @@ def test_the_completion_script_can_be_shown(tmp_path):
 @pytest.mark.parametrize(
     ("missing", "arguments", "said"),
     [
-        ("lightning", ("train", "--epochs", "1"), "pip install 'torchlace[train]'"),
+        (
+            "lightning",
+            ("train", "--epochs", "1", "--devices", "2", "--device", "cpu"),
+            "pip install 'torchlace[train]'",
+        ),
         ("torchvision", ("train", "--backbone", "resnet18"), "pip install 'torchlace[train]'"),
         ("sklearn", ("train",), "pip install 'torchlace[train]'"),
         ("safetensors", ("train", "--epochs", "1"), "pip install 'torchlace[train]'"),

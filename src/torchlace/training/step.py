@@ -85,7 +85,9 @@ class EagerStep:
 class _Operation(TorchDispatchMode):
     """Remembers the last operation, so that a capture that fails can name it."""
 
-    last = "the start"
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.last = "the start"
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
