@@ -39,6 +39,12 @@ def test_imports_only_torch_and_numpy():
     assert extra - sys.stdlib_module_names == {"torchlace"}
 
 
+def test_the_compiler_is_imported_by_those_who_compile():
+    code = "import sys, torchlace.training; print('torch._dynamo' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
 def lint_imports(folder, path=None):
     program = Path(sys.executable).with_name("lint-imports")
     variables = dict(os.environ)

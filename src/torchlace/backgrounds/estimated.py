@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace.backgrounds.running import Running
+from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import (
     Moments,
     cholesky_whitening,
@@ -61,7 +61,7 @@ class Whitener:
             return cholesky_whitening(covariance)
         return newton_schulz_whitening(covariance, condition=covariance.shape[-1] / self.least())
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    @constant_when_compiled
     def least(self) -> float:
         """The smallest shrinkage there can be; a constant to the compiler."""
         return self.shrinkage if isinstance(self.shrinkage, float) else _LEAST_SHRINKAGE

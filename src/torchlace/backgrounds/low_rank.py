@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_count, check_number
 from torchlace.backgrounds.base import Background
-from torchlace.backgrounds.running import Running
+from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky
 from torchlace.functional.moments import largest, next_unit
 
@@ -221,7 +221,7 @@ class LowRank(Running):
         unit = torch.where(self.running_unit > 0, self.running_unit, 1)
         return rest.sqrt() * unit, down, down @ inner
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    @constant_when_compiled
     def _amount(self) -> float:
         return self.shrinkage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_count, check_feature_shape, check_number, check_target_shape
 from torchlace.backgrounds.base import Background
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Running(Background):
@@ -189,6 +191,16 @@ def advance(module: nn.Module, steps: int) -> None:
         if isinstance(part, Running):
             part._clock += steps
             part._kept.clear()
+
+
+def constant_when_compiled(function: Function) -> Function:
+    """Mark a function whose value the compiler may take as it is.
+
+    As torch.compiler.assume_constant_result does, which imports the compiler: two seconds of every
+    start, compiled or not.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def _all_reduce(tensor: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> None:
         beside.unlink(missing_ok=True)
         raise RunError(
             f"{path} could not be written ({error.strerror}); what was there before is intact. "
-            "Make room or choose another --run, then start the same command again"
+            "Make room or choose another place, then start the same command again"
         ) from error
 
 
