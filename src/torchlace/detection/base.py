@@ -1,0 +1,244 @@
+"""What detectors share: the background, batches and windows, thresholds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from torchlace._checks import check_choice, check_count, check_number
+from torchlace.detection.pixels import (
+    Rows,
+    as_rows,
+    batches,
+    check_finite,
+    find_device,
+    scoring_dtype,
+)
+from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whiten, whitening
+from torchlace.detection.window import Window, check_window, ring_size, sliding
+
+Convention = Literal["classical", "paper"]
+Threshold = Literal["auto", "cfar", "empirical"]
+Array = npt.NDArray[Any]
+
+
+class Detector(BaseEstimator):  # type: ignore[misc]
+    """A score for every pixel, large where something is found, and a threshold for it.
+
+    Example:
+        >>> from torchlace.detection import RXDetector
+        >>> isinstance(RXDetector(), Detector)
+        True
+    """
+
+    covariance: Covariance
+    window: Window | None
+    false_alarm: float
+    threshold: Threshold
+    device: str
+    batch_size: int | None
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Estimate the background from pixels, (N, bands), or from an image, (H, W, bands).
+
+        Returns:
+            The detector, with ``mean_``, ``covariance_``, ``whitening_`` (unless a window slides)
+            and ``n_samples_``, the number of pixels behind them.
+        """
+        check_number("false_alarm", self.false_alarm, 0, 1)
+        check_choice("threshold", self.threshold, ("auto", "cfar", "empirical"))
+        check_choice("covariance", self.covariance, COVARIANCES)
+        rows, shape = self._rows(X, reset=True)
+        self.targets_ = self._targets(rows.shape[1])
+        if self.window is None:
+            device = find_device(self.device, rows)
+            found = estimate(rows, self.covariance, self._batch_size(device), device)
+            self.mean_, self.covariance_, self.n_samples_ = found
+            self.whitening_ = whitening(found)
+            self._check_targets()
+        else:
+            self._check_window(shape, rows.shape[1])
+            self.n_samples_ = ring_size(self.window)
+        if self._counts():
+            scores = self.score_samples(X)
+            self.background_size_ = int(np.prod(shape))
+            scores = scores.reshape(self.background_size_, *scores.shape[len(shape) :])
+            self.quantile_ = np.quantile(scores, 1 - self.false_alarm, axis=0, method="higher")
+        return self
+
+    def score_samples(self, X: Any) -> Array:
+        """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets."""
+        check_is_fitted(self)
+        rows, shape = self._rows(X, reset=False)
+        if self.window is None:
+            scores = self._score_rows(rows)
+        else:
+            self._check_window(shape, rows.shape[1])
+            scores = self._score_image(rows, shape)
+        if not np.isfinite(scores).all():
+            check_finite(rows)
+            raise ValueError(
+                "some scores are not finite though all pixels are: squares of pixels or target "
+                "overflow, so rescale both"
+            )
+        return scores.reshape(shape if self._single() else (*shape, scores.shape[-1]))
+
+    def decision_function(self, X: Any) -> Array:
+        """The statistic less the threshold: positive where something is found."""
+        scores = self.score_samples(X)
+        margins: Array = scores - np.asarray(self.threshold_, dtype=scores.dtype)
+        return margins
+
+    def predict(self, X: Any) -> Array:
+        """True where something is found, among pixels that the background does not hold."""
+        found: Array = self.score_samples(X) > self.threshold_
+        return found
+
+    def fit_predict(self, X: Any, y: None = None) -> Array:
+        """True where something is found, in an image that is its own background.
+
+        The exact threshold is then :attr:`fitted_threshold_`, not that for new pixels (see
+        :mod:`torchlace.detection.null`); the more pixels, the closer are the two.
+        """
+        found: Array = self.fit(X).score_samples(X) > self.fitted_threshold_
+        return found
+
+    @property
+    def threshold_(self) -> float | Array:
+        """What a new pixel's score exceeds with the chance ``false_alarm``; one for each target."""
+        return self._threshold(fitted=False)
+
+    @property
+    def fitted_threshold_(self) -> float | Array:
+        """The same for the pixels of the background itself."""
+        return self._threshold(fitted=self.window is None)
+
+    def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
+        """Scores, (..., N, K), of whitened pixels, (..., N, d), and targets, (..., K, d)."""
+        raise NotImplementedError(f"{type(self).__name__} must define _compare")
+
+    def _score(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
+        """Scores, (N, K), of centred pixels, (N, d), and whitened targets, (K, d)."""
+        return self._compare(whiten(pixels, matrix), targets)
+
+    def _theory(self, fitted: bool) -> float | Array:
+        """The threshold by the null distribution, for fitted or for new pixels."""
+        raise NotImplementedError(f"{type(self).__name__} must define _theory")
+
+    def _targets(self, bands: int) -> Array:
+        return np.empty((0, bands))
+
+    def _check_targets(self) -> None:
+        """Raise where a target can't be found in this background."""
+
+    def _single(self) -> bool:
+        return True
+
+    def _centred(self) -> bool:
+        return False
+
+    def _centred_targets(self) -> Array:
+        return self.targets_ - self.mean_ if self._centred() else self.targets_
+
+    def _has_theory(self) -> bool:
+        return self.covariance == "sample"
+
+    def _counts(self) -> bool:
+        """Whether the threshold is counted rather than computed."""
+        if self.threshold == "auto":
+            return not self._has_theory()
+        return self.threshold == "empirical"
+
+    def _threshold(self, fitted: bool) -> float | Array:
+        check_is_fitted(self)
+        if not self._counts():
+            if not self._has_theory():
+                raise ValueError(
+                    f'threshold="cfar" follows from theory for covariance="sample" only (and for '
+                    f"no matched filter in a window), not for {self.covariance!r} here: use "
+                    'threshold="empirical"'
+                )
+            return self._theory(fitted)
+        if self.background_size_ * self.false_alarm < 1:
+            raise ValueError(
+                f"false_alarm={self.false_alarm:g} can't be counted among {self.background_size_} "
+                f"background pixels: give {1 / self.false_alarm:.0f} or more, or raise it"
+            )
+        found: float | Array = self.quantile_
+        return found
+
+    def _score_rows(self, rows: Rows) -> Array:
+        device, dtype = find_device(self.device, rows), scoring_dtype(rows)
+        mean, matrix, targets = (
+            torch.as_tensor(part, dtype=dtype, device=device)
+            for part in (self.mean_, self.whitening_, self._centred_targets())
+        )
+        targets = targets @ matrix.mT
+        parts = batches(rows, self._batch_size(device), device, dtype)
+        scores = [self._score(part - mean, targets, matrix).cpu() for part in parts]
+        return torch.cat(scores).numpy()
+
+    def _score_image(self, rows: Rows, shape: tuple[int, ...]) -> Array:
+        assert self.window is not None
+        check_finite(rows)
+        device = find_device(self.device, rows)
+        # Exact sums need double precision whatever the pixels have.
+        image = next(batches(rows, len(rows), device)).view(*shape, -1)
+        targets = torch.as_tensor(self.targets_, device=device)
+        options = {"centre": self._centred(), "oas": self.covariance == "oas"}
+        scores = image.new_empty(*shape, max(len(targets), 1))
+        for local in sliding(image, targets, self.window, **options):
+            scores[local.row, local.columns] = self._compare(local.pixels, local.targets)[:, 0]
+        return scores.view(len(rows), -1).to(scoring_dtype(rows)).cpu().numpy()
+
+    def _check_window(self, shape: tuple[int, ...], bands: int) -> None:
+        assert self.window is not None
+        guard, outer = check_window(self.window)
+        if self.covariance not in ("sample", "oas"):
+            raise ValueError(
+                f'a window goes with covariance="sample" or "oas", not {self.covariance!r}'
+            )
+        if len(shape) != 2:
+            raise ValueError(
+                "a window slides over an image (H, W, bands); these are pixels without places"
+            )
+        if outer > min(shape):
+            raise ValueError(f"a window of {outer} pixels does not fit into an image of {shape}")
+        if self.covariance == "sample" and outer**2 - guard**2 <= bands:
+            raise ValueError(
+                f"the window {guard, outer} holds {outer**2 - guard**2} background pixels, not "
+                f'more than {bands} bands: widen it, or use covariance="oas"'
+            )
+
+    def _batch_size(self, device: torch.device) -> int:
+        if self.batch_size is not None:
+            return check_count("batch_size", self.batch_size)
+        # What still fits into a cache, and what fills a GPU.
+        return 4096 if device.type == "cpu" else 1 << 16
+
+    def _rows(self, X: Any, reset: bool) -> tuple[Rows, tuple[int, ...]]:
+        rows, shape = as_rows(X)
+        if not isinstance(rows, Tensor):
+            options = {"dtype": "numeric", "ensure_all_finite": False}
+            least = 2 if reset else 1
+            found = validate_data(self, rows, reset=reset, ensure_min_samples=least, **options)
+            return found, shape
+        if rows.dim() != 2 or len(rows) < 1 + reset or rows.is_complex():
+            raise ValueError(
+                f"pixels must be real numbers of shape (N, bands) or (H, W, bands), two or more to "
+                f"fit; got {rows.dtype} {tuple(X.shape)}"
+            )
+        if reset:
+            self.n_features_in_ = rows.shape[1]
+        elif rows.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return rows, shape

@@ -1,0 +1,193 @@
+"""Detectors with the face of scikit-learn: ACE, the spectral matched filter, RX."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchlace._checks import check_choice
+from torchlace.detection.base import Array, Convention, Detector, Threshold
+from torchlace.detection.null import ace_threshold, rx_threshold, smf_threshold
+from torchlace.detection.statistics import Covariance
+from torchlace.detection.window import Window
+from torchlace.functional import ace
+
+
+class _TargetDetector(Detector):
+    """A detector of known targets."""
+
+    def __init__(
+        self,
+        target: npt.ArrayLike,
+        *,
+        convention: Convention = "classical",
+        covariance: Covariance = "sample",
+        window: Window | None = None,
+        false_alarm: float = 1e-3,
+        threshold: Threshold = "auto",
+        device: str = "auto",
+        batch_size: int | None = None,
+    ) -> None:
+        self.target = target
+        self.convention = convention
+        self.covariance = covariance
+        self.window = window
+        self.false_alarm = false_alarm
+        self.threshold = threshold
+        self.device = device
+        self.batch_size = batch_size
+
+    def _targets(self, bands: int) -> Array:
+        check_choice("convention", self.convention, ("classical", "paper"))
+        target = self.target.detach().cpu() if isinstance(self.target, Tensor) else self.target
+        targets = np.array(target, dtype=np.float64, ndmin=2)
+        if targets.ndim != 2 or targets.shape[1] != bands or not len(targets):
+            raise ValueError(
+                f"target must have shape ({bands},) or (K, {bands}), one number for each band of "
+                f"the background, got {np.shape(target)}"
+            )
+        if not np.isfinite(targets).all():
+            raise ValueError("target holds NaN or infinite values: drop those bands everywhere")
+        return targets
+
+    def _check_targets(self) -> None:
+        size = np.linalg.norm(self.targets_ @ self.whitening_.T, axis=1)
+        size += np.linalg.norm(self.whitening_ @ self.mean_)
+        lost = np.flatnonzero(self._lengths() <= 1e-10 * size)
+        if len(lost):
+            what = "the mean of the background" if self._centred() else "zero"
+            raise ValueError(f"target {lost[0]} is {what}: it has no direction to look for")
+
+    def _single(self) -> bool:
+        return np.ndim(self.target) == 1
+
+    def _centred(self) -> bool:
+        return self.convention == "classical"
+
+    def _lengths(self) -> Array:
+        """Of the whitened targets, (K,)."""
+        found: Array = np.linalg.norm(self._centred_targets() @ self.whitening_.T, axis=1)
+        return found
+
+
+class ACEDetector(_TargetDetector):
+    r"""Adaptive cosine (or coherence) estimator: the angle to a target, whitened by the background.
+
+    Args:
+        target: spectrum of the target, (bands,), or of K targets, (K, bands); each is scored.
+        convention: ``"classical"``: the background mean is subtracted from the target too and the
+            statistic is squared, as in Kraut and Scharf and in the package ``spectral``; it then
+            finds what is opposite to the target as well. ``"paper"``: neither, as in LACE.
+        covariance: ``"sample"``, ``"ledoit-wolf"`` or ``"oas"`` (shrunk), ``"robust"`` (minimum
+            covariance determinant, slow for large images). The shrunk ones need fewer pixels.
+        window: widths (guard, outer) of a window that slides over the image: each pixel's
+            background is what lies in the outer and outside the guard window around it. With
+            ``covariance`` ``"sample"`` or ``"oas"``.
+        false_alarm: the share of background pixels above the threshold, of each target.
+        threshold: ``"cfar"``: by the exact null distribution of
+            :mod:`torchlace.detection.null`, which needs the sample covariance; ``"empirical"``:
+            counted among the pixels of the background; ``"auto"``: the first where it can be.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        batch_size: pixels in a step; by default what suits the device.
+
+    Scores are computed in single precision for pixels that are; statistics always in double.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> image, target = rng.normal(size=(64, 64, 5)), np.array([5.0, 5.0, 0.0, 0.0, 0.0])
+        >>> image[10, 20] += 3 * target
+        >>> found = ACEDetector(target).fit(image).score_samples(image)
+        >>> np.unravel_index(found.argmax(), found.shape)
+        (np.int64(10), np.int64(20))
+    """
+
+    def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
+        return ace(pixels, targets, squared=self.convention == "classical")
+
+    def _theory(self, fitted: bool) -> float:
+        squared = self.convention == "classical"
+        sizes = (self.false_alarm, self.n_features_in_, self.n_samples_)
+        return ace_threshold(*sizes, fitted=fitted, squared=squared)
+
+
+class SMFDetector(_TargetDetector):
+    r"""Spectral matched filter: how much of a target there is; 0 at the mean, 1 at the target.
+
+    Args:
+        target: spectrum of the target, (bands,), or of K targets, (K, bands).
+        convention: ``"classical"``: the background mean is subtracted from the target too;
+            ``"paper"``: it is not.
+        covariance: as in :class:`ACEDetector`.
+        window: as in :class:`ACEDetector`; thresholds are then counted.
+        false_alarm: as in :class:`ACEDetector`.
+        threshold: as in :class:`ACEDetector`.
+        device: as in :class:`ACEDetector`.
+        batch_size: as in :class:`ACEDetector`.
+
+    Example:
+        >>> background, target = np.random.default_rng(0).normal(size=(500, 3)), np.ones(3)
+        >>> detector = SMFDetector(target).fit(background)
+        >>> detector.score_samples([target]).round(6), detector.predict([3 * target])
+        (array([1.]), array([ True]))
+    """
+
+    def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
+        return pixels @ (targets / targets.square().sum(-1, keepdim=True)).mT
+
+    def _score(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
+        # The filter is linear: it is whitened once instead of every pixel.
+        return pixels @ (targets / targets.square().sum(-1, keepdim=True) @ matrix).mT
+
+    def _has_theory(self) -> bool:
+        # In a window the noise of the output differs from pixel to pixel.
+        return super()._has_theory() and self.window is None
+
+    def _theory(self, fitted: bool) -> float | Array:
+        sizes = (self.false_alarm, self.n_features_in_, self.n_samples_)
+        found: Array = smf_threshold(*sizes, fitted=fitted) / self._lengths()
+        return float(found[0]) if self._single() else found
+
+
+class RXDetector(Detector):
+    r"""Reed–Xiaoli anomaly detector: the squared Mahalanobis distance from the background.
+
+    Args:
+        covariance: as in :class:`ACEDetector`.
+        window: as in :class:`ACEDetector`.
+        false_alarm: as in :class:`ACEDetector`.
+        threshold: as in :class:`ACEDetector`.
+        device: as in :class:`ACEDetector`.
+        batch_size: as in :class:`ACEDetector`.
+
+    Example:
+        >>> background = np.random.default_rng(0).normal(size=(500, 3))
+        >>> detector = RXDetector(false_alarm=0.01).fit(background)
+        >>> round(detector.threshold_, 2), detector.predict([[0, 0, 0], [3, 3, 3]])
+        (11.53, array([False,  True]))
+    """
+
+    def __init__(
+        self,
+        *,
+        covariance: Covariance = "sample",
+        window: Window | None = None,
+        false_alarm: float = 1e-3,
+        threshold: Threshold = "auto",
+        device: str = "auto",
+        batch_size: int | None = None,
+    ) -> None:
+        self.covariance = covariance
+        self.window = window
+        self.false_alarm = false_alarm
+        self.threshold = threshold
+        self.device = device
+        self.batch_size = batch_size
+
+    def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
+        lengths: Tensor = torch.linalg.vector_norm(pixels, dim=-1, keepdim=True)
+        return lengths.square()
+
+    def _theory(self, fitted: bool) -> float:
+        return rx_threshold(self.false_alarm, self.n_features_in_, self.n_samples_, fitted=fitted)

@@ -1,0 +1,129 @@
+"""Cubes and spectra from files."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def read_cube(path: Path | str) -> Array:
+    """An image (H, W, bands) or pixels (N, bands) from a .npy file, or an ENVI image by its .hdr.
+
+    Arrays of .npy files stay on disk and are read as they are used.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it can't be used; the message says why.
+        ImportError: if ENVI files need the package ``spectral``, which is not there.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/cube.npy", np.zeros((4, 5, 3)))
+        ...     read_cube(f"{folder}/cube.npy").shape
+        (4, 5, 3)
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix.lower() == ".hdr":
+        return _read_envi(path)
+    if path.suffix.lower() != ".npy":
+        raise ValueError(f"{path}: a cube is a .npy array or the .hdr of an ENVI image")
+    cube = _read_npy(path)
+    if cube.ndim not in (2, 3) or not np.issubdtype(cube.dtype, np.number) or not cube.size:
+        raise ValueError(
+            f"{path}: a cube is an array of numbers of shape (H, W, bands) or (N, bands), got "
+            f"{cube.dtype} {cube.shape}"
+        )
+    return cube
+
+
+def read_targets(path: Path | str, bands: int) -> Array:
+    r"""Target spectra from a .csv file, one for each line, or from a .npy array.
+
+    Numbers are separated by commas, semicolons, tabs or spaces; a first line of names is left out.
+    A single spectrum may also stand in a column, one number for each line.
+
+    Returns:
+        (bands,) for one spectrum, (K, bands) for several.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no spectra of this width; the message says what it holds.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(f"{folder}/a.csv").write_text("red,green,blue\n1,2,3\n4,5,6\n")
+        ...     read_targets(f"{folder}/a.csv", 3)
+        array([[1., 2., 3.],
+               [4., 5., 6.]])
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    table = np.atleast_2d(_read_npy(path)) if path.suffix.lower() == ".npy" else _read_text(path)
+    if table.shape == (bands, 1):
+        table = table.T
+    if table.ndim != 2 or table.shape[1] != bands:
+        hint = ""
+        if table.ndim == 2 and len(table) == bands:
+            hint = "; it looks transposed: spectra go in lines, without a column of wavelengths"
+        raise ValueError(
+            f"{path} holds an array of {' × '.join(map(str, table.shape))} numbers; expected one "
+            f"line of {bands} numbers, as many as the cube has bands, for each target{hint}"
+        )
+    return table[0] if len(table) == 1 else table
+
+
+def _read_npy(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} is not a readable .npy array ({error})") from error
+    return array
+
+
+def _read_text(path: Path) -> Array:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file: spectra come as .csv or .npy") from error
+    lines = [line.strip().strip(",;") for line in text.splitlines()]
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            rows.append([float(part) for part in re.split(r"\s*[,;]\s*|\s+", line)])
+        except ValueError as error:
+            if number > 1:
+                raise ValueError(f"{path}, line {number}: not all are numbers ({error})") from None
+    if not rows:
+        raise ValueError(f"{path} holds no numbers")
+    if len({len(row) for row in rows}) > 1:
+        found = ", ".join(str(n) for n in sorted({len(row) for row in rows})[:4])
+        raise ValueError(f"{path}: lines differ in length ({found} numbers)")
+    return np.array(rows)
+
+
+def _read_envi(path: Path) -> Array:
+    try:
+        spectral = import_module("spectral")
+        error_kind = import_module("spectral.utilities.errors").SpyException
+    except ImportError as error:
+        raise ImportError(f"{path}: ENVI images need pip install spectral") from error
+    try:
+        # Divided by the header's scale factor, so that cube and target share their units.
+        cube: Array = np.asarray(spectral.open_image(str(path)).load(dtype=np.float64))
+    except (error_kind, ValueError, KeyError, OSError, EOFError) as error:
+        raise ValueError(f"{path} is not a readable ENVI image: {error}") from error
+    return cube

@@ -1,0 +1,270 @@
+"""Rejecting samples that belong to no known class."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.covariance import ledoit_wolf
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import KFold
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from torchlace._checks import check_choice, check_count, check_number
+from torchlace._precision import evaluating
+from torchlace.functional import ace, cholesky_whitening
+
+Array = npt.NDArray[Any]
+Score = Literal["ace", "head", "max-softmax", "energy", "mahalanobis"]
+SCORES = ("ace", "head", "max-softmax", "energy", "mahalanobis")
+_FOLDS = 5
+
+
+class OpenSet(BaseEstimator):  # type: ignore[misc]
+    """A trained classifier that says "none of these" where a sample is like no known class.
+
+    Args:
+        model: a :class:`torchlace.Classifier`, which takes images; a head, which takes features;
+            or a fitted classifier with the face of scikit-learn, which takes what it was fitted on.
+        score: how well a sample fits the known classes. ``"ace"``: its ACE to the nearest class
+            mean in feature space, about the mean of these and whitened by the covariance within
+            the classes (Ledoit–Wolf). ``"head"``: the model's largest logit, for a LACE head the
+            ACE it has learned. ``"max-softmax"``, ``"energy"`` (the logits' log-sum-exp) and
+            ``"mahalanobis"`` (minus the squared distance to the nearest class mean, with the same
+            covariance) are the usual ones.
+        false_rejection: the chance that a sample of a known class is rejected.
+        unknown: the label of what is rejected.
+        batch_size: samples in a step.
+
+    Attributes:
+        threshold_: scores below it are rejected.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> X, y = load_digits(return_X_y=True)
+        >>> known, train = y < 8, np.arange(len(y)) < 1000
+        >>> model = LogisticRegression(max_iter=1000).fit(X[known & train], y[known & train])
+        >>> guarded = OpenSet(model).fit(X[known & ~train], y[known & ~train])
+        >>> (guarded.predict(X[~known]) == -1).mean().round(2)
+        np.float64(0.83)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        score: Score = "ace",
+        false_rejection: float = 0.05,
+        unknown: Any = -1,
+        batch_size: int = 512,
+    ) -> None:
+        self.model = model
+        self.score = score
+        self.false_rejection = false_rejection
+        self.unknown = unknown
+        self.batch_size = batch_size
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the threshold on samples of known classes that the model was not trained on.
+
+        With N samples and scores that do not depend on them, a new sample of the same kind is
+        rejected with a chance of at most ``false_rejection``, whatever the distribution. Class
+        means and covariance of ``"ace"`` and ``"mahalanobis"`` do depend on them; there the
+        samples are scored in five parts, each by the statistics of the others.
+
+        Args:
+            X: images, features or rows, as the model takes them.
+            y: their classes; by default the model's own predictions.
+        """
+        check_choice("score", self.score, SCORES)
+        check_count("batch_size", self.batch_size)
+        rate = check_number("false_rejection", self.false_rejection, 0, 1)
+        output = self._apply(X)
+        count = len(output.features)
+        rank = int(rate * (count + 1))
+        if rank < 1:
+            raise ValueError(
+                f"false_rejection={rate:g} needs {int(np.ceil(1 / rate)) - 1} samples of known "
+                f"classes or more, got {count}"
+            )
+        self.classes_ = None
+        if self.score in ("ace", "mahalanobis"):
+            groups = _groups(output, y)
+            scores = np.empty(count)
+            for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
+                known = _class_statistics(output.features[others], groups[others])
+                scores[part] = self._score(output.take(part), known)
+            self.classes_ = _class_statistics(output.features, groups)
+        else:
+            scores = self._score(output, None)
+        self.threshold_ = float(np.sort(scores)[rank - 1])
+        return self
+
+    def score_samples(self, X: Any) -> Array:
+        """How well each sample fits the known classes, (N,)."""
+        check_is_fitted(self)
+        return self._score(self._apply(X), self.classes_)
+
+    def decision_function(self, X: Any) -> Array:
+        """The score less the threshold: negative where a sample is rejected."""
+        return self.score_samples(X) - self.threshold_
+
+    def predict(self, X: Any) -> Array:
+        """The model's class of each sample, or ``unknown``."""
+        check_is_fitted(self)
+        output = self._apply(X)
+        rejected = self._score(output, self.classes_) < self.threshold_
+        mark, labels = np.asarray(self.unknown), output.labels
+        alike = mark.dtype.kind == labels.dtype.kind
+        dtype = np.result_type(mark, labels) if alike else np.dtype(object)
+        return np.where(rejected, mark.astype(dtype), labels.astype(dtype))
+
+    def evaluate(self, known: Any, unknown: Any) -> dict[str, float]:
+        """:func:`separation` of samples of known and of unknown classes, and the share rejected."""
+        inside, outside = self.score_samples(known), self.score_samples(unknown)
+        return {
+            **separation(inside, outside),
+            "rejected_known": float((inside < self.threshold_).mean()),
+            "rejected_unknown": float((outside < self.threshold_).mean()),
+        }
+
+    def _apply(self, X: Any) -> _Output:
+        found = (_run_module if isinstance(self.model, nn.Module) else _run_estimator)(
+            self.model, X, self.batch_size
+        )
+        if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
+            raise ValueError("features or logits hold NaN or infinite values: look at the samples")
+        return found
+
+    def _score(self, output: _Output, known: _Classes | None) -> Array:
+        if self.score == "head":
+            found: Array = output.logits.max(1)
+            return found
+        logits = torch.from_numpy(output.logits)
+        if self.score == "max-softmax":
+            return logits.softmax(1).amax(1).numpy()
+        if self.score == "energy":
+            return logits.logsumexp(1).numpy()
+        assert known is not None
+        features = torch.from_numpy(output.features)
+        means, mean, whitening = known
+        if self.score == "ace":
+            cosines = ace(features, means, mean, whitening=whitening, centre_signatures=True)
+            return cosines.amax(1).numpy()
+        return -torch.cdist(features @ whitening.mT, means @ whitening.mT).amin(1).square().numpy()
+
+
+def separation(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]:
+    """How well scores tell known samples from unknown ones.
+
+    Returns:
+        ``auroc``: the chance that a known sample scores above an unknown one;
+        ``fpr_at_95_recall``: the share of unknown samples that score at least as high as the 95 %
+        of known samples with the highest scores.
+
+    Example:
+        >>> separation([0.9, 0.8, 0.7], [0.1, 0.85])
+        {'auroc': 0.6666666666666666, 'fpr_at_95_recall': 0.5}
+    """
+    inside, outside = (np.asarray(scores, dtype=np.float64) for scores in (known, unknown))
+    if not len(inside) or not len(outside):
+        raise ValueError("separation needs scores of known and of unknown samples")
+    labels = np.repeat([1, 0], [len(inside), len(outside)])
+    area = roc_auc_score(labels, np.concatenate([inside, outside]))
+    accepted = outside >= np.quantile(inside, 0.05, method="lower")
+    return {"auroc": float(area), "fpr_at_95_recall": float(accepted.mean())}
+
+
+class _Output(NamedTuple):
+    """What a model says of samples."""
+
+    features: Array
+    logits: Array
+    labels: Array
+
+    def take(self, part: Array) -> _Output:
+        return _Output(*(values[part] for values in self))
+
+
+class _Classes(NamedTuple):
+    """Class means, (C, d), their mean, (d,), and the whitening by what varies within classes."""
+
+    means: Tensor
+    mean: Tensor
+    whitening: Tensor
+
+
+def _class_statistics(features: Array, groups: Array) -> _Classes:
+    values = torch.from_numpy(features)
+    present, index = np.unique(groups, return_inverse=True)
+    if len(present) < 2:
+        raise ValueError(
+            "the samples are of one class only, and ACE compares two or more: give samples of all "
+            'known classes, or use score="energy"'
+        )
+    means = torch.stack([values[torch.from_numpy(index == c)].mean(0) for c in range(len(present))])
+    within = (values - means[torch.from_numpy(index)]).numpy()
+    covariance, _ = ledoit_wolf(within, assume_centered=True)
+    whitening = cholesky_whitening(torch.from_numpy(covariance))
+    if not torch.isfinite(whitening).all():
+        raise ValueError(
+            "the features do not vary within the classes, so nothing can be whitened: give more "
+            'samples, or use score="head"'
+        )
+    return _Classes(means, means.mean(0), whitening)
+
+
+def _groups(output: _Output, y: Any) -> Array:
+    labels = output.labels if y is None else np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    if labels.shape != (len(output.features),):
+        raise ValueError(
+            f"y must have shape ({len(output.features)},), one class for each sample, got "
+            f"{labels.shape}"
+        )
+    return labels
+
+
+def _run_module(model: nn.Module, X: Any, batch_size: int) -> _Output:
+    # Heads bring the compiler, which takes seconds to import and no detector needs.
+    from torchlace.heads import Head
+
+    head: Any
+    embed: Any
+    if isinstance(model, Head):
+        head, embed = model, nn.Identity()
+    elif hasattr(model, "head") and hasattr(model, "embed"):
+        head, embed = model.head, model.embed
+    else:
+        raise TypeError(
+            f"{type(model).__name__} is neither a torchlace.Classifier nor a head: make one of it, "
+            "tl.Classifier(backbone, head=...)"
+        )
+    samples = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
+    place = next(model.parameters())
+    parts: list[tuple[Tensor, Tensor]] = []
+    with evaluating(model), torch.no_grad():
+        for batch in samples.split(batch_size):
+            batch = batch.to(place.device, place.dtype)
+            features = embed(batch)
+            parts.append((features.double().cpu(), head(features).double().cpu()))
+    features, logits = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
+    return _Output(features, logits, logits.argmax(1))
+
+
+def _run_estimator(model: Any, X: Any, batch_size: int) -> _Output:
+    if not hasattr(model, "decision_function"):
+        raise TypeError(
+            f"{type(model).__name__} has no decision_function; give a torchlace.Classifier, a "
+            "head, or a classifier such as LACEClassifier"
+        )
+    logits = np.asarray(model.decision_function(X), dtype=np.float64)
+    if logits.ndim == 1:
+        # Two classes: what one gains the other loses.
+        logits = np.stack([-logits, logits], axis=1) / 2
+    features = model.transform(X) if hasattr(model, "transform") else X
+    return _Output(np.asarray(features, dtype=np.float64), logits, np.asarray(model.predict(X)))

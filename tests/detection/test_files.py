@@ -1,0 +1,109 @@
+"""Cubes and spectra in files."""
+
+import numpy as np
+import pytest
+import spectral.io.envi as envi
+from detection.scenes import scene
+
+from torchlace.detection.files import read_cube, read_targets
+
+SPECTRA = np.array([[1.0, 2.5, 3e-1], [4.0, 5.0, -6.0]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2.5,3e-1\n4,5,-6\n",
+        "1;2.5;0.3\n4;5;-6",
+        "1 2.5 0.3\n4  5\t-6\n",
+        "\n1, 2.5, 0.3\n\n4, 5, -6\n\n",
+        "red,green,blue\n1,2.5,.3\n4,5,-6\n",
+        "1,2.5,.3,\n4,5,-6,\n",
+        "\ufeff1,2.5,.3\r\n4,5,-6\r\n",
+    ],
+)
+def test_spectra_in_lines(text, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode())
+    np.testing.assert_array_equal(read_targets(path, 3), SPECTRA)
+
+
+def test_one_spectrum_in_a_line_a_column_or_an_array(tmp_path):
+    (tmp_path / "line.csv").write_text("1,2,3\n")
+    (tmp_path / "column.csv").write_text("reflectance\n1\n2\n3\n")
+    np.save(tmp_path / "array.npy", np.array([1.0, 2, 3]))
+    for name in ("line.csv", "column.csv", "array.npy"):
+        np.testing.assert_array_equal(read_targets(tmp_path / name, 3), [1, 2, 3])
+    np.save(tmp_path / "two.npy", SPECTRA)
+    np.testing.assert_array_equal(read_targets(tmp_path / "two.npy", 3), SPECTRA)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,2\n", r"holds an array of 1 × 2 numbers; expected one line of 3 numbers"),
+        ("400,.1\n500,.2\n600,.3\n", "it looks transposed: spectra go in lines"),
+        ("1,2,3\n4,5\n", r"lines differ in length \(2, 3 numbers\)"),
+        ("1,2,3\n4,x,6\n", "line 2: not all are numbers"),
+        ("", "holds no numbers"),
+        ("a,b,c\n", "holds no numbers"),
+    ],
+)
+def test_wrong_spectra_are_errors(text, message, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_targets(tmp_path / "a.csv", 3)
+
+
+def test_files_that_are_not_what_they_seem(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(ValueError, match="not a text file"):
+        read_targets(tmp_path / "a.csv", 3)
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00cut off")
+    for read in (read_cube, lambda path: read_targets(path, 3)):
+        with pytest.raises(ValueError, match=r"not a readable \.npy"):
+            read(tmp_path / "a.npy")
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            read(tmp_path / "nowhere.npy")
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"not a readable \.npy"):
+        read_cube(tmp_path / "objects.npy")
+    for wrong in (np.zeros(5), np.zeros((2, 2, 2, 2)), np.array([["a"]]), np.zeros((0, 4))):
+        np.save(tmp_path / "wrong.npy", wrong)
+        with pytest.raises(ValueError, match=r"of shape \(H, W, bands\) or \(N, bands\), got"):
+            read_cube(tmp_path / "wrong.npy")
+    (tmp_path / "a.mat").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"a cube is a \.npy array or the \.hdr"):
+        read_cube(tmp_path / "a.mat")
+
+
+@pytest.mark.parametrize("interleave", ["bsq", "bil", "bip"])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+def test_envi_images(interleave, dtype, tmp_path):
+    image = (1000 * scene()[0]).astype(dtype)
+    path = tmp_path / "cube.hdr"
+    envi.save_image(str(path), image, interleave=interleave)
+    np.testing.assert_array_equal(read_cube(path), image)
+
+
+def test_the_scale_factor_of_an_envi_header_is_applied(tmp_path):
+    image = (1000 * scene()[0]).astype(np.uint16)
+    path = tmp_path / "cube.hdr"
+    envi.save_image(str(path), image, metadata={"reflectance scale factor": 1000})
+    np.testing.assert_allclose(read_cube(path), image / 1000)
+
+
+def test_broken_envi_images(tmp_path):
+    path = tmp_path / "cube.hdr"
+    envi.save_image(str(path), scene()[0])
+    text = path.read_text()
+    (tmp_path / "cube.img").unlink()
+    with pytest.raises(ValueError, match="not a readable ENVI image"):
+        read_cube(path)
+    (tmp_path / "cube.img").write_bytes(b"short")
+    with pytest.raises(ValueError, match="not a readable ENVI image"):
+        read_cube(path)
+    for broken in ("", "nonsense\n", text.replace("bands = 8", "")):
+        path.write_text(broken)
+        with pytest.raises(ValueError, match="not a readable ENVI image"):
+            read_cube(path)

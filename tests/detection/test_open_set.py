@@ -1,0 +1,237 @@
+"""Rejecting what belongs to no known class."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp, softmax
+from sklearn.base import clone
+from sklearn.covariance import ledoit_wolf
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import torchlace as tl
+from torchlace.detection import OpenSet, separation
+
+X, Y = load_digits(return_X_y=True)
+KNOWN = Y < 7
+TRAIN = np.arange(len(Y)) < 900
+SCORES = ["ace", "head", "max-softmax", "energy", "mahalanobis"]
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return LogisticRegression(max_iter=500).fit(X[KNOWN & TRAIN], Y[KNOWN & TRAIN])
+
+
+def features(count=300, classes=3, width=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    means = 5 * torch.eye(width)[:classes]
+    return means[labels] + torch.randn(count, width, generator=generator), labels
+
+
+def trained_head(name="lace"):
+    torch.manual_seed(0)
+    head = tl.heads.create(name, 6, 3)
+    optimizer = torch.optim.Adam(head.parameters(), 0.05)
+    x, y = features()
+    for _ in range(40):
+        optimizer.zero_grad()
+        head.loss(x, y).backward()
+        optimizer.step()
+    return head
+
+
+def naive(score, x, logits, labels):
+    """Scores of samples by the statistics of these same samples."""
+    means = np.stack([x[labels == c].mean(0) for c in np.unique(labels)])
+    within = np.concatenate([x[labels == c] - means[i] for i, c in enumerate(np.unique(labels))])
+    inverse = np.linalg.inv(ledoit_wolf(within, assume_centered=True)[0])
+    if score == "ace":
+        y, t = x - means.mean(0), means - means.mean(0)
+        top = y @ inverse @ t.T
+        return (
+            top / np.sqrt(np.outer(np.diag(y @ inverse @ y.T), np.diag(t @ inverse @ t.T)))
+        ).max(1)
+    if score == "mahalanobis":
+        return -(cdist(x, means, "mahalanobis", VI=inverse).min(1) ** 2)
+    return {
+        "head": logits.max(1),
+        "max-softmax": softmax(logits, 1).max(1),
+        "energy": logsumexp(logits, 1),
+    }[score]
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_are_what_they_say(score, logistic):
+    held_x, held_y = X[KNOWN & ~TRAIN], Y[KNOWN & ~TRAIN]
+    found = OpenSet(logistic, score=score).fit(held_x, held_y).score_samples(held_x)
+    expected = naive(score, held_x, logistic.decision_function(held_x), held_y)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_unknown_digits_are_rejected_more_than_known_ones(score, logistic):
+    held = np.flatnonzero(KNOWN & ~TRAIN)
+    guarded = OpenSet(logistic, score=score, false_rejection=0.1).fit(X[held[::2]], Y[held[::2]])
+    found = guarded.evaluate(X[held[1::2]], X[~KNOWN])
+    assert found["rejected_known"] < 0.2
+    assert found["rejected_unknown"] > 2 * found["rejected_known"]
+    assert found["auroc"] > {"ace": 0.95, "mahalanobis": 0.9}.get(score, 0.7)
+    labels = guarded.predict(X)
+    rejected = guarded.decision_function(X) < 0
+    np.testing.assert_array_equal(labels == -1, rejected)
+    np.testing.assert_array_equal(labels[~rejected], logistic.predict(X)[~rejected])
+
+
+def test_the_threshold_rejects_known_samples_at_the_rate_whatever_their_distribution():
+    class Plain:
+        def decision_function(self, values):
+            return values
+
+        def predict(self, values):
+            return values.argmax(1)
+
+    rng, rate, rejected = np.random.default_rng(0), 0.1, []
+    for _ in range(400):
+        held, new = (rng.standard_cauchy((49, 3)) for _ in range(2))
+        guarded = OpenSet(Plain(), score="head", false_rejection=rate).fit(held)
+        rejected.append((guarded.score_samples(new) < guarded.threshold_).mean())
+    # 49 held-out samples and rank 5: the chance is 5/50 exactly.
+    assert abs(np.mean(rejected) - rate) < 5 * np.std(rejected) / np.sqrt(len(rejected))
+
+
+def test_separation_counts_pairs():
+    rng = np.random.default_rng(0)
+    known, unknown = rng.normal(1, 1, 200), rng.normal(0, 1, 150).round(1)
+    known = known.round(1)
+    pairs = (known[:, None] > unknown) + 0.5 * (known[:, None] == unknown)
+    found = separation(known, unknown)
+    assert found["auroc"] == pytest.approx(pairs.mean())
+    limit = np.sort(known)[::-1][: int(np.ceil(0.95 * 200))].min()
+    assert found["fpr_at_95_recall"] == pytest.approx((unknown >= limit).mean())
+    assert separation([2, 3], [0, 1]) == {"auroc": 1.0, "fpr_at_95_recall": 0.0}
+    with pytest.raises(ValueError, match="known and of unknown"):
+        separation([], [1.0])
+
+
+@pytest.mark.parametrize("name", ["lace", "softmax", "arcface"])
+@pytest.mark.parametrize("score", SCORES)
+def test_heads_take_features(name, score):
+    head = trained_head(name)
+    x, y = features(seed=1)
+    head.train()
+    before = {
+        key: value.clone() for key, value in head.state_dict().items() if torch.is_tensor(value)
+    }
+    guarded = OpenSet(head, score=score).fit(x, y)
+    found = guarded.evaluate(features(seed=2)[0], -5 * torch.ones(50, 6))
+    assert head.training
+    for key, value in before.items():
+        assert torch.equal(head.state_dict()[key], value), key
+    assert found["rejected_known"] < 0.15
+    if score in ("ace", "mahalanobis"):
+        assert found["rejected_unknown"] == 1
+    assert guarded.predict(x.numpy()).shape == (300,)
+
+
+def test_a_classifier_takes_images():
+    torch.manual_seed(0)
+    model = tl.Classifier("small-cnn", "lace", 4, channels=1)
+    images, labels = torch.randn(120, 1, 8, 8), torch.arange(120) % 4
+    guarded = OpenSet(model, batch_size=50).fit(images, labels)
+    by_head = OpenSet(model.head).fit(model.eval().embed(images).detach(), labels)
+    np.testing.assert_allclose(
+        guarded.score_samples(images),
+        by_head.score_samples(model.embed(images).detach()),
+        rtol=1e-4,
+    )
+
+
+def test_two_classes_labels_of_text_and_another_mark():
+    names = np.array(["zero", "one", "two"])[np.minimum(Y, 2)]
+    known = Y < 2
+    model = LogisticRegression(max_iter=500).fit(X[known & TRAIN], names[known & TRAIN])
+    for score in SCORES:
+        guarded = OpenSet(model, score=score, unknown="none").fit(X[known & ~TRAIN])
+        assert set(guarded.predict(X)) <= {"zero", "one", "none"}
+        assert (guarded.predict(X[known & TRAIN]) == names[known & TRAIN]).mean() > 0.8
+    marked = OpenSet(model).fit(X[known & ~TRAIN]).predict(X[~known])
+    assert -1 in marked.tolist()
+    assert marked.dtype == object
+
+
+def test_without_labels_the_predictions_serve(logistic):
+    held = KNOWN & ~TRAIN
+    found = OpenSet(logistic).fit(X[held]).evaluate(X[held], X[~KNOWN])
+    assert found["auroc"] > 0.9
+
+
+def test_copies():
+    head = trained_head()
+    x, y = features()
+    guarded = OpenSet(head).fit(x, y)
+    again = pickle.loads(pickle.dumps(guarded))
+    np.testing.assert_array_equal(again.predict(x), guarded.predict(x))
+    copy = clone(guarded)
+    assert copy.get_params()["false_rejection"] == 0.05
+    with pytest.raises(NotFittedError):
+        copy.predict(x)
+    np.testing.assert_array_equal(copy.fit(x, y).score_samples(x), guarded.score_samples(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "rows", "message"),
+    [
+        ({"score": "enrgy"}, None, 300, "did you mean 'energy'"),
+        ({"false_rejection": 1.5}, None, 300, "false_rejection must lie in"),
+        ({"batch_size": 0}, None, 300, "batch_size must be at least 1"),
+        (
+            {"false_rejection": 0.001},
+            None,
+            300,
+            "needs 999 samples of known classes or more, got 300",
+        ),
+        ({}, np.zeros(300, int), 300, "of one class only"),
+        ({}, np.zeros(7, int), 300, r"y must have shape \(300,\)"),
+    ],
+)
+def test_bad_input_is_an_error(options, labels, rows, message):
+    x, _ = features()
+    with pytest.raises(ValueError, match=message):
+        OpenSet(trained_head(), **options).fit(x[:rows], labels)
+
+
+def test_nan_features_are_an_error(logistic):
+    x, y = features()
+    x[3, 2] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        OpenSet(trained_head()).fit(x, y)
+
+
+def test_features_that_do_not_vary_are_an_error():
+    x = torch.eye(6)[torch.arange(60) % 3]
+    with pytest.raises(ValueError, match="do not vary within the classes"):
+        OpenSet(trained_head()).fit(x, np.arange(60) % 3)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(6, 3), object()])
+def test_other_models_are_an_error(model):
+    with pytest.raises(TypeError, match=r"torchlace\.Classifier"):
+        OpenSet(model).fit(features()[0])
+
+
+def test_the_estimator_of_this_package():
+    estimators = pytest.importorskip("torchlace.estimators")
+    if not hasattr(estimators, "LACEClassifier"):
+        pytest.skip("no LACEClassifier here")
+    model = estimators.LACEClassifier(random_state=0).fit(X[KNOWN & TRAIN], Y[KNOWN & TRAIN])
+    held = KNOWN & ~TRAIN
+    for score in ("ace", "head"):
+        found = OpenSet(model, score=score).fit(X[held], Y[held]).evaluate(X[held], X[~KNOWN])
+        assert found["auroc"] > 0.7
