@@ -16,7 +16,7 @@ LINES = [line for line in ALL if line["status"] == "finished"]
 
 
 def name(line):
-    return f"{line['experiment']}-{line['dataset']}-{line['head']}-{line['seed']}"
+    return f"{line['experiment']}-{line['run']}"
 
 
 def test_what_was_not_finished_says_so_and_claims_nothing():
@@ -53,9 +53,9 @@ def test_the_configuration_runs_it_again(line):
 
 
 def test_rows_of_a_table_share_their_protocol():
-    for experiment in {line["experiment"] for line in LINES}:
-        rows = [line["config"] for line in LINES if line["experiment"] == experiment]
-        for setting in ("protocol", "epochs", "patience", "batch_size", "optimizer", "lr"):
+    for table in {(line["experiment"], line["protocol"]) for line in LINES}:
+        rows = [line["config"] for line in LINES if (line["experiment"], line["protocol"]) == table]
+        for setting in ("epochs", "patience", "batch_size", "optimizer", "lr"):
             assert len({row[setting] for row in rows}) == 1
 
 

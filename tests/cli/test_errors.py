@@ -23,7 +23,7 @@ from training.processes import torchlace
         (("--validation", "0.9"), "validation must lie in (0, 0.5), got 0.9"),
         (("--ema", "1.5"), "ema must lie in (0, 1), got 1.5"),
         (("--device", "cuda"), "there is no CUDA device here: use --device cpu"),
-        (("--device", "mps"), "mps"),
+        (("--device", "mps"), "no MPS device here"),
         (("--strategy", "nonsense"), "nonsense"),
         (("--precision", "nonsense"), "nonsense"),
         (("--pretrained",), "small-cnn has no pretrained weights: leave pretrained off"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
+
+# What stands in a table for a figure that there is none of.
+UNKNOWN = "–"
 
 
 @contextmanager
@@ -27,53 +31,77 @@ def plain_errors() -> Iterator[None]:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on the terminal; columns of numbers to the right."""
+    """A table on the terminal; columns of numbers to the right, and never cut."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
     for number, column in enumerate(columns):
-        cells = [row[number].replace(",", "") for row in rows]
-        numbers = all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in cells)
-        table.add_column(column, justify="right" if numbers else "left")
+        cells = [row[number].replace(",", "") for row in rows if row[number] != UNKNOWN]
+        if all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in cells):
+            width = max(map(len, [*column.split(), *(row[number] for row in rows)]), default=0)
+            table.add_column(column, justify="right", min_width=width)
+        else:
+            table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    # A file or pipe has no width; rich would take 80 and wrap what fits on no such line.
+    shown = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if shown else 200)
+    unbounded = console.options.update(max_width=10_000)
+    if console.measure(table, options=unbounded).minimum > console.width:
+        table.box, table.padding = None, (0, 1, 0, 0)
+    console.print(table)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure as text for a table."""
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+@contextmanager
+def watching() -> Iterator[Any]:
+    """A watcher of examined runs: lines on the standard error, and a bar where someone looks."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, console=Console(stderr=True)) as progress:
+        yield _Bar(progress)
 
 
 def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
     """The run, its trained model in evaluation mode, its facts, and the evaluation transform."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from torchlace import inspection
 
-    from torchlace.data import Prepare
-    from torchlace.training import Run, RunError, make_classifier
+    loaded = inspection.load_run(path, device)
+    return loaded.run, loaded.model, loaded.facts, loaded.prepare
 
-    run = Run(path)
-    config, facts = run.config(), run.facts()
-    if not run.weights_path.exists():
-        raise RunError(f"{path} has no weights yet: train it to its first epoch")
-    model = make_classifier(
-        dataclasses.replace(config, pretrained=False),
-        facts["channels"],
-        max(facts["size"]),
-        len(facts["class_names"]),
-    )
-    try:
-        model.load_state_dict(load_file(run.weights_path))
-    except (SafetensorError, RuntimeError) as error:
-        raise RunError(
-            f"{run.weights_path} is damaged or of another version ({type(error).__name__}); train "
-            "the run anew with --overwrite"
-        ) from error
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    paper = config.protocol == "paper"
-    resize, crop = (256, 224) if paper else (None, None)
-    prepare = Prepare(facts["mean"], facts["std"], resize=resize, crop=crop)
-    return run, model.to(device).eval(), facts, prepare
+
+class _Lines:
+    def message(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, progress: Any) -> None:
+        self.bars = progress
+        self.tasks: dict[str, Any] = {}
+
+    def message(self, text: str) -> None:
+        self.bars.console.print(text, markup=False)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        if what not in self.tasks:
+            self.tasks[what] = self.bars.add_task(what, total=total)
+        self.bars.update(self.tasks[what], completed=done, total=total)
 
 
 def _expected(error: Exception) -> bool:

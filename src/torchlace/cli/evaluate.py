@@ -3,45 +3,66 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace.cli.common import load_run, plain_errors, print_table
+from torchlace.cli.common import number, plain_errors, print_table, watching
+
+if TYPE_CHECKING:
+    from torchlace.inspection import Inspection
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Compute anew what an earlier evaluation kept.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Test a trained run on its test images."""
+    """Examine a trained run on its test images, and keep the figures beside it."""
     with plain_errors():
-        import torch
+        from torchlace.inspection import inspect
 
-        from torchlace.data import load_data
-        from torchlace.evaluation import class_accuracies, classification_scores
-
-        found, model, facts, prepare = load_run(run, device)
-        config = found.config()
-        place = root or (Path(config.root) if config.root else None)
-        data = load_data(config.data, place, size=config.image_size, skip_bad=config.skip_bad)
-        if data.digest != facts["data_digest"]:
-            typer.echo("note: the data differ from those the run was trained on", err=True)
-        where = next(model.parameters()).device
-        parts = []
-        with torch.inference_mode():
-            for indices in torch.arange(len(data.test)).split(512):
-                parts.append(model(prepare(data.test.batch(indices).to(where))).cpu())
-        logits, labels = torch.cat(parts), data.test.labels
-        scores = classification_scores(logits, labels, float(model.head.temperature))
-        classes = dict(zip(facts["class_names"], class_accuracies(logits, labels), strict=True))
+        with watching() as watcher:
+            found = inspect(run, device=device, reporter=watcher, refresh=refresh, root=root)
+    scores = found.scores
+    classes = dict(zip(found.class_names, scores["class_accuracy"], strict=True))
     if as_json:
         typer.echo(json.dumps({"run": str(run), **scores, "classes": classes}))
         return
-    rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in scores.items()]
-    print_table(f"{run}: {len(labels):,} test images of {data.name}", ["", "value"], rows)
-    rows = [[name, f"{value:.2f}"] for name, value in classes.items()]
+    title = f"{run}: {len(found.labels):,} test images of {found.config.data}"
+    print_table(title, ["", "value"], [[name, number(value)] for name, value in _figures(found)])
+    spaces = scores["clusters"]
+    if spaces:
+        rows = [
+            [name.replace("_", " "), *(number(space[name]) for space in spaces.values())]
+            for name in spaces["raw"]
+        ]
+        columns = [name.replace("_sphere", ", on the sphere") for name in spaces]
+        print_table("clusters of the true classes", ["", *columns], rows)
+    rows = [[name, number(value, 2)] for name, value in classes.items()]
     print_table("accuracy of each class", ["class", "%"], rows)
+
+
+def _figures(found: Inspection) -> Iterator[tuple[str, Any]]:
+    scores = found.scores
+    for name in ("accuracy", "top5_accuracy", "loss", "calibrated_loss", "brier"):
+        yield name.replace("_", " "), scores[name]
+    for name in ("calibrated_brier", "ece", "calibrated_ece"):
+        yield name.replace("_", " "), scores[name]
+    yield "temperature", found.temperature
+    for name, angles in scores.get("angles", {}).items():
+        yield f"θ to the {name.replace('_', ' ')} signature, degrees", angles["mean"]
+    yield "homogeneity of the predictions", scores["predicted_homogeneity"]
+    yield "completeness of the predictions", scores["predicted_completeness"]
+    if "whitening" in scores:
+        whitening = scores["whitening"]
+        yield "condition of the background", whitening["condition"]
+        yield "effective dimension of the background", whitening["effective_dimension"]
+        yield "whitened mean, length", whitening["white_mean_norm"]
+        yield "whitened covariance against I", whitening["white_covariance_error"]

@@ -36,8 +36,19 @@ def class_accuracies(logits: Tensor, labels: Tensor) -> list[float]:
         >>> class_accuracies(torch.eye(2), torch.tensor([0, 0]))
         [50.0, nan]
     """
+    table = confusion_matrix(logits, labels).double()
+    return (100 * table.diagonal() / table.sum(dim=1)).tolist()
+
+
+def confusion_matrix(logits: Tensor, labels: Tensor) -> Tensor:
+    """How many samples of each class (rows) were given each class (columns), (C, C), on the CPU.
+
+    Example:
+        >>> confusion_matrix(torch.eye(3), torch.tensor([0, 1, 1]))
+        tensor([[1, 0, 0],
+                [0, 1, 1],
+                [0, 0, 0]])
+    """
     classes = logits.shape[1]
-    right = (logits.argmax(dim=1) == labels).double()
-    counts = torch.bincount(labels, minlength=classes)
-    sums = torch.zeros(classes, dtype=torch.float64).index_add_(0, labels.cpu(), right.cpu())
-    return (100 * sums / counts.cpu()).tolist()
+    pairs = labels * classes + logits.argmax(dim=1)
+    return torch.bincount(pairs.cpu(), minlength=classes**2).view(classes, classes)

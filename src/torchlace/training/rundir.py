@@ -84,7 +84,7 @@ class Run:
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         for path in self.path.iterdir():
-            if path.name.startswith(("events.out.tfevents", *_PARTS)) or path in (
+            if path.name.startswith((*_DERIVED, *_PARTS)) or path in (
                 self.config_path,
                 self.metrics_path,
                 self.checkpoint_path,
@@ -94,6 +94,8 @@ class Run:
                 path.unlink(missing_ok=True)
 
 
+# Made from a run by those who watch or examine it.
+_DERIVED = ("events.out.tfevents", "features.safetensors", "evaluation.json", "embedding")
 _PARTS = tuple(f".{name}" for name in ("config", "metrics", "last", "best", "result"))
 
 

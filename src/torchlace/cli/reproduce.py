@@ -1,0 +1,247 @@
+"""``torchlace reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchlace.cli.common import plain_errors, print_table
+
+if TYPE_CHECKING:
+    from torchlace.experiments import Experiment, Outcome, Record, Task
+
+PICTURES = (".png", ".svg")
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="An experiment (see --list), or your own YAML file.")
+    ] = None,
+    datasets: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these rows or heads, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many  [default: the experiment's]")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="native or paper (224 px)  [default: native]")
+    ] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(help="At most so many epochs  [default: the experiment's]")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path(
+        "runs/reproduce"
+    ),
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Show lines of results (.jsonl or a folder of them), run nothing."),
+    ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="With --results: run what they lack.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show what the run directories hold, run nothing.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on each device.")] = 1,
+    engine: Annotated[str, typer.Option(help="local or ray")] = "local",
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed ones again.")
+    ] = False,
+    as_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    as_status: Annotated[
+        bool, typer.Option("--status", help="Say what is done, running, failed, missing.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs that would be started.")
+    ] = False,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="terminal, markdown, latex, csv, html or jsonl (the runs)"),
+    ] = "terminal",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; .png or .svg draws the features."),
+    ] = None,
+) -> None:
+    """Run a table or figure of the paper, or a grid of your own, and show it.
+
+    Finished runs are skipped and killed ones go on; Ctrl-C lets every run finish its epoch.
+    """
+    with plain_errors():
+        if as_list:
+            _list()
+            return
+        if name is None:
+            raise ValueError("name an experiment; torchlace reproduce --list shows them")
+        from torchlace._checks import check_choice
+        from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
+
+        check_choice("format", form, (*FORMATS, "jsonl"))
+        experiment = load_experiment(name).select(
+            datasets=_names(datasets),
+            methods=_names(methods),
+            seeds=seeds,
+            **_given(protocol=protocol, epochs=max_epochs, root=root and str(root), device=device),
+        )
+        tasks = unique_tasks(experiment.cells())
+        lines = read_lines(results) if results is not None else {}
+        wanted = [task for task in tasks if not _known(lines.get(task.name))]
+        if dry_run:
+            _foretell(wanted, runs, retry_failed)
+        if dry_run or as_status:
+            _status(experiment, tasks, wanted, runs, jobs)
+            return
+        outcome = None
+        lines_only = results is not None and not (missing or show)
+        if not (lines_only or show):
+            options = {"jobs": 1 if experiment.alone else jobs, "device": _device(tasks, device)}
+            outcome = _run(wanted, runs, engine, retry_failed, options)
+        try:
+            _show(experiment, tasks, None if lines_only else runs, lines, form, out)
+        finally:
+            code = _conclude(outcome) if outcome is not None else 0
+    raise typer.Exit(code)
+
+
+def _list() -> None:
+    from torchlace.experiments import experiment_names, load_experiment, unique_tasks
+
+    rows = []
+    for name in experiment_names():
+        experiment = load_experiment(name)
+        count = len(unique_tasks(experiment.cells()))
+        rows.append([name, experiment.title, str(count)])
+    print_table("experiments", ["name", "what it shows", "runs"], rows)
+    typer.echo("Yours: torchlace reproduce FILE.yaml, written like those in torchlace/experiments.")
+
+
+def _foretell(wanted: Sequence[Task], runs: Path, retry_failed: bool) -> None:
+    from torchlace.experiments import State, grid_status
+
+    begun = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
+    for name, state in grid_status(wanted, runs).states.items():
+        if state in begun:
+            typer.echo(f"{name}{'  (goes on)' if state is State.CUT else ''}")
+
+
+def _status(
+    experiment: Experiment, tasks: Sequence[Task], wanted: Sequence[Task], runs: Path, jobs: int
+) -> None:
+    from torchlace.experiments import State, grid_status
+    from torchlace.experiments.grid import duration
+
+    status = grid_status(wanted, runs)
+    known = len(tasks) - len(wanted)
+    counts = [f"{status.count(state)} {state}" for state in State if status.count(state)]
+    if known:
+        counts.insert(0, f"{known} in the results")
+    typer.echo(f"{experiment.name}: {len(tasks)} runs: {', '.join(counts)}")
+    for name, state in status.states.items():
+        if state in (State.RUNNING, State.FAILED):
+            typer.echo(f"  {name}: {_account(runs / name, state)}")
+    if status.seconds:
+        left = duration(status.seconds / jobs)
+        typer.echo(f"about {left} left with {jobs} at a time, going by those that are done")
+
+
+def _account(path: Path, state: Any) -> str:
+    from torchlace.experiments.state import State, epochs_done, error_text
+
+    if state is State.FAILED:
+        return f"failed: {error_text(path).splitlines()[0]}"
+    return f"running, {epochs_done(path)} epochs done"
+
+
+def _run(
+    tasks: Sequence[Task], runs: Path, engine: str, retry_failed: bool, options: dict[str, Any]
+) -> Outcome:
+    from torchlace.experiments import State, make_engine, run_grid
+    from torchlace.experiments.cells import require_data
+    from torchlace.experiments.state import task_state
+
+    chosen = make_engine(engine, **options)
+    if engine == "local":
+        require_data(task for task in tasks if task_state(task, runs) is not State.DONE)
+    return run_grid(
+        tasks,
+        runs,
+        chosen,
+        retry_failed=retry_failed,
+        report=lambda text: typer.echo(text, err=True),
+    )
+
+
+def _show(
+    experiment: Experiment,
+    tasks: Sequence[Task],
+    runs: Path | None,
+    lines: dict[str, Record],
+    form: str,
+    out: Path | None,
+) -> None:
+    import shutil
+
+    from torchlace.experiments import collect_records, make_table, render, to_lines
+    from torchlace.training.rundir import write_whole
+
+    records = collect_records(tasks, experiment.name, runs, lines)
+    if out is not None and out.suffix in PICTURES:
+        _draw(experiment, records, out)
+        return
+    if form == "jsonl":
+        text = to_lines(records.values())
+    else:
+        width = shutil.get_terminal_size((120, 24)).columns
+        styled = out is None and sys.stdout.isatty()
+        text = render(make_table(experiment, records), form, width=width, styled=styled)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, lambda file: file.write(text.encode()))
+        typer.echo(f"wrote {out}", err=True)
+
+
+def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None:
+    from torchlace.experiments import collect_panels
+    from torchlace.report import embedding_panels, save
+
+    shown = collect_panels(experiment, records)
+    save(embedding_panels(shown.panels, shown.labels, shown.class_names), out)
+    typer.echo(f"wrote {out}", err=True)
+
+
+def _conclude(outcome: Outcome) -> int:
+    """Say what is left to do; the exit code."""
+    if outcome.elsewhere:
+        typer.echo(f"{len(outcome.elsewhere)} runs are at work in another process", err=True)
+    for name, error in outcome.failed.items():
+        typer.echo(f"failed: {name}: {error.splitlines()[0]}", err=True)
+    if outcome.failed:
+        typer.echo(f"{len(outcome.failed)} runs failed; --retry-failed runs them again", err=True)
+    if outcome.interrupted:
+        typer.echo("stopped; the same command goes on from there", err=True)
+        return 130
+    return 1 if outcome.failed else 0
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()] if text else []
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value not in (None, "auto")}
+
+
+def _known(record: Record | None) -> bool:
+    return record is not None and record.finished
+
+
+def _device(tasks: Sequence[Task], device: str) -> str:
+    cpu = tasks and all(task.config.device == "cpu" for task in tasks)
+    return "cpu" if cpu else device

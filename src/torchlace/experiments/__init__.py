@@ -1,0 +1,69 @@
+"""Grids of runs: the paper's tables and one's own, as data; engines that run them; statistics."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchlace.experiments.cells import Cell, Task, unique_tasks
+    from torchlace.experiments.engines import make_engine
+    from torchlace.experiments.experiment import Experiment
+    from torchlace.experiments.formats import FORMATS, render
+    from torchlace.experiments.grid import Outcome, run_grid
+    from torchlace.experiments.library import experiment_names, load_experiment
+    from torchlace.experiments.pictures import Panels, collect_panels
+    from torchlace.experiments.records import Record, collect_records, read_lines, to_lines
+    from torchlace.experiments.state import State, grid_status
+    from torchlace.experiments.statistics import holm, mean_interval, paired_test
+    from torchlace.experiments.tables import Entry, Table, make_table
+
+__all__ = [
+    "FORMATS",
+    "Cell",
+    "Entry",
+    "Experiment",
+    "Outcome",
+    "Panels",
+    "Record",
+    "State",
+    "Table",
+    "Task",
+    "collect_panels",
+    "collect_records",
+    "experiment_names",
+    "grid_status",
+    "holm",
+    "load_experiment",
+    "make_engine",
+    "make_table",
+    "mean_interval",
+    "paired_test",
+    "read_lines",
+    "render",
+    "run_grid",
+    "to_lines",
+    "unique_tasks",
+]
+
+_PLACES = {
+    "cells": ("Cell", "Task", "unique_tasks"),
+    "engines": ("make_engine",),
+    "experiment": ("Experiment",),
+    "library": ("experiment_names", "load_experiment"),
+    "grid": ("Outcome", "run_grid"),
+    "pictures": ("Panels", "collect_panels"),
+    "records": ("Record", "collect_records", "read_lines", "to_lines"),
+    "formats": ("FORMATS", "render"),
+    "state": ("State", "grid_status"),
+    "statistics": ("holm", "mean_interval", "paired_test"),
+    "tables": ("Entry", "Table", "make_table"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: a worker of a cluster that only starts a process loads no torch.
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"torchlace.experiments.{module}"), name)
+    raise AttributeError(f"module 'torchlace.experiments' has no attribute {name!r}")

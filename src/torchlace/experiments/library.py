@@ -1,0 +1,156 @@
+"""Experiments read from YAML: those of the package by name, one's own by path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from torchlace._checks import check_choice, check_count
+from torchlace.experiments.experiment import Column, Experiment, Published, Row
+
+_EXPERIMENT = {
+    *("title", "about", "rows", "columns", "settings", "seeds", "baseline"),
+    *("score", "alone", "embeddings"),
+}
+_ROW = {"label", "settings", "published", "seeds", "space"}
+_COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
+_NUMBER = re.compile(r"\s*(-?[\d.]+)\s*(?:±\s*([\d.]+)\s*)?")
+
+
+def experiment_names() -> list[str]:
+    """Names of the experiments that come with the package.
+
+    Example:
+        >>> "table1" in experiment_names()
+        True
+    """
+    return sorted(file.name.removesuffix(".yaml") for file in _shipped())
+
+
+def load_experiment(name: str | Path) -> Experiment:
+    """An experiment of the package by its name, or one's own by the path of its YAML file.
+
+    Example:
+        >>> load_experiment("table1").title
+        'Table 1: test accuracy (%) with ResNet18'
+    """
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+        return _read(path.stem, path.read_text(), str(path))
+    check_choice("experiment", str(name), experiment_names())
+    file = next(file for file in _shipped() if file.name == f"{name}.yaml")
+    return _read(str(name), file.read_text(), file.name)
+
+
+def _shipped() -> Iterator[Traversable]:
+    folder = files("torchlace.experiments") / "grids"
+    return (file for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def _read(name: str, text: str, source: str) -> Experiment:
+    import yaml
+
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source} is not valid YAML: {error}") from None
+    given = _mapping(raw, source, _EXPERIMENT)
+    for needed in ("rows", "columns"):
+        if not given.get(needed):
+            raise ValueError(f"{source} has no {needed}: name at least one under `{needed}:`")
+    score = str(given.get("score", "test_accuracy"))
+    columns = {n: _column(str(n), c, source, score) for n, c in _items(given, "columns", source)}
+    rows = {n: _row(str(n), r, source, columns) for n, r in _items(given, "rows", source)}
+    baseline = given.get("baseline")
+    if baseline is not None:
+        check_choice(f"baseline in {source}", baseline, rows)
+    return Experiment(
+        name=name,
+        title=str(given.get("title", name)),
+        about=" ".join(str(given.get("about", "")).split()),
+        rows=tuple(rows.values()),
+        columns=tuple(columns.values()),
+        settings=_settings(given, source),
+        seeds=check_count(f"seeds in {source}", given.get("seeds", 3)),
+        baseline=baseline,
+        alone=bool(given.get("alone", False)),
+        embeddings=tuple(_embedding(each, source) for each in given.get("embeddings", ())),
+    )
+
+
+def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row:
+    where = f"row {name} of {source}"
+    given = _mapping(raw, where, _ROW)
+    published = {}
+    for column, value in _items(given, "published", where):
+        check_choice(f"column published in {where}", column, columns)
+        published[column] = _published(value, where)
+    seeds = given.get("seeds")
+    return Row(
+        name,
+        str(given.get("label", name)),
+        _settings(given, where),
+        published,
+        None if seeds is None else check_count(f"seeds in {where}", seeds),
+        str(given.get("space", "raw_sphere")),
+    )
+
+
+def _column(name: str, raw: Any, source: str, score: str) -> Column:
+    where = f"column {name} of {source}"
+    given = _mapping(raw, where, _COLUMN)
+
+    best = check_choice(
+        f"best in {where}", str(given.get("best", "highest")), ("highest", "lowest", "none")
+    )
+    return Column(
+        name,
+        str(given.get("label", name)),
+        _settings(given, where),
+        str(given.get("score", score)),
+        best,
+        check_count(f"digits in {where}", given.get("digits", 2), 0),
+        bool(given.get("inspect", False)),
+    )
+
+
+def _settings(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    settings = dict(_items(given, "settings", where))
+    if "seed" in settings:
+        raise ValueError(f"settings of {where} name a seed: say how many under `seeds:` instead")
+    return settings
+
+
+def _published(value: Any, where: str) -> Published:
+    match = _NUMBER.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"published in {where} must read like 88.69 ± 0.21, got {value!r}")
+    mean, deviation = match.groups()
+    return Published(float(mean), None if deviation is None else float(deviation))
+
+
+def _embedding(value: Any, source: str) -> str:
+    if not re.fullmatch(r"(raw|whitened)-(tsne|pca|umap)-[23]d", str(value)):
+        raise ValueError(f"embeddings in {source} must read like raw-tsne-3d, got {value!r}")
+    return str(value)
+
+
+def _mapping(raw: Any, where: str, known: set[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} must hold `name: value` lines, got {type(raw).__name__}")
+    for key in raw:
+        check_choice(f"key in {where}", key, known)
+    return raw
+
+
+def _items(given: Mapping[str, Any], key: str, where: str) -> Any:
+    value = given.get(key) or {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} of {where} must hold `name: value` lines, got {value!r}")
+    return value.items()

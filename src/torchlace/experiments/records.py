@@ -1,0 +1,179 @@
+"""Lines of results: one a run, from run directories or committed files."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchlace.experiments.cells import Task, canonical, run_name
+from torchlace.experiments.state import (
+    EMBEDDINGS,
+    EVALUATION,
+    State,
+    error_text,
+    read_json,
+    task_state,
+)
+from torchlace.training import Run, TrainConfig
+
+Line = dict[str, Any]
+_RESULT = (
+    *("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "device", "versions"),
+    *("data_digest", "test_loss", "test_calibrated_loss", "test_top5_accuracy", "temperature"),
+    *("parameters", "peak_memory_mib", "graph"),
+)
+_EVALUATION = (
+    *("clusters", "predicted_homogeneity", "predicted_completeness", "ece", "calibrated_ece"),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A line of results and where it is from: a run directory, or ``FILE:LINE``."""
+
+    line: Line
+    source: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has results."""
+        return bool(self.line["status"] == "finished")
+
+    def score(self, name: str) -> float | None:
+        """A number of the line, dots going deeper; None where it has none."""
+        value: Any = self.line
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return float(value) if isinstance(value, (int, float)) else None
+
+
+def collect_records(
+    tasks: Sequence[Task],
+    experiment: str,
+    runs: Path | str | None = None,
+    results: Mapping[str, Record] | None = None,
+) -> dict[str, Record]:
+    """What there is of the runs that a grid needs, by name; a run directory wins over a line.
+
+    Args:
+        tasks: the runs.
+        experiment: name that lines made from run directories bear.
+        runs: folder of run directories.
+        results: lines of results, see :func:`read_lines`.
+    """
+    found: dict[str, Record] = {}
+    for task in tasks:
+        record = (results or {}).get(task.name)
+        if runs is not None:
+            here = run_record(task, experiment, Path(runs))
+            if here is not None and (record is None or here.finished or not record.finished):
+                record = here
+        if record is not None:
+            found[task.name] = record
+    return found
+
+
+def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
+    """The line of a run directory; None if it was never started."""
+    path = runs / task.name
+    run = Run(path)
+    # What is not examined yet is finished all the same.
+    state = task_state(dataclasses.replace(task, inspect=False, embeddings=()), runs)
+    if state is State.MISSING:
+        return None
+    config = dataclasses.replace(task.config, root=None)
+    line: Line = {
+        "experiment": experiment,
+        "run": task.name,
+        "dataset": config.data,
+        "head": config.head,
+        "backbone": config.backbone_name,
+        "protocol": config.protocol,
+        "seed": config.seed,
+        "status": {State.DONE: "finished", State.FAILED: "failed"}.get(state, "cut"),
+    }
+    history = _history(run)
+    if state is State.DONE:
+        result = read_json(run.result_path)
+        line |= {name: result.get(name) for name in _RESULT}
+        line |= {"step_ms": _step_ms(history, config)}
+        line |= {name: result[name] for name in ("test_images", "test_right")}
+    else:
+        line |= {"epochs": len(history), "seconds": history[-1]["seconds"] if history else 0.0}
+        if state is State.FAILED:
+            line["error"] = error_text(path)
+    line["config"] = config.as_dict()
+    line["validation"] = {
+        "loss": [round(row["val_loss"], 6) for row in history],
+        "accuracy": [round(row["val_accuracy"], 4) for row in history],
+    }
+    if state is State.DONE and (path / EVALUATION).exists():
+        scores = read_json(path / EVALUATION)
+        line |= {name: scores[name] for name in _EVALUATION if name in scores}
+    if state is State.DONE and (path / EMBEDDINGS).exists():
+        line["embeddings"] = read_json(path / EMBEDDINGS)
+    return Record(line, str(path))
+
+
+def read_lines(path: Path | str) -> dict[str, Record]:
+    """The runs of a .jsonl file, or of all those in a folder, by name.
+
+    A run that is listed several times counts once; two results of the same settings are an error,
+    because choosing between them would be.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FileNotFoundError(f"there are no results in {path}: expected .jsonl files")
+    found: dict[str, Record] = {}
+    for record in (each for file in files for each in _records(file)):
+        name = run_name(canonical(TrainConfig.from_dict(record.line["config"], record.source)))
+        found[name] = _better(found[name], record) if name in found else record
+    return found
+
+
+def to_lines(records: Iterable[Record]) -> str:
+    """Records as the text of a .jsonl file."""
+    return "".join(json.dumps(record.line, ensure_ascii=False) + "\n" for record in records)
+
+
+def _records(file: Path) -> Iterable[Record]:
+    for number, text in enumerate(file.read_text().splitlines(), start=1):
+        source = f"{file}:{number}"
+        try:
+            line = json.loads(text)
+            if not {"config", "status"} <= set(line):
+                raise ValueError("it has no config or no status")
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{source} is not a line of results: {error}") from None
+        yield Record(line, source)
+
+
+def _better(first: Record, second: Record) -> Record:
+    if not (first.finished and second.finished):
+        return second if second.finished else first
+    if first.line["test_right"] != second.line["test_right"]:
+        raise ValueError(
+            f"{first.source} and {second.source} are different results of the same settings: "
+            "keep one"
+        )
+    return max(first, second, key=lambda record: len(record.line))
+
+
+def _history(run: Run) -> list[dict[str, float]]:
+    if not run.metrics_path.exists():
+        return []
+    with run.metrics_path.open() as file:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def _step_ms(history: Sequence[Mapping[str, float]], config: TrainConfig) -> float | None:
+    """Milliseconds a step in the median epoch; the first warms up."""
+    speeds = [row["images_per_second"] for row in history[1:] or history]
+    return 1000 * config.batch_size / statistics.median(speeds) if speeds else None

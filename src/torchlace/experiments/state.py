@@ -1,0 +1,151 @@
+"""What has become of a cell, read from its run directory alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from torchlace.experiments.cells import Task
+from torchlace.experiments.locks import held
+from torchlace.training import Run
+from torchlace.training.rundir import write_whole
+
+FAILED, EVALUATION, EMBEDDINGS, LOG = "failed.txt", "evaluation.json", "embeddings.json", "log.txt"
+
+
+class State(StrEnum):
+    """Of a cell.
+
+    ``cut``: begun and neither finished nor at work, because it was stopped or killed; it goes on.
+    """
+
+    DONE = "done"
+    RUNNING = "running"
+    FAILED = "failed"
+    CUT = "cut"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Of a grid: the cells in each state, and the seconds of training that are left.
+
+    ``seconds`` is None as long as no finished cell says how long one takes.
+    """
+
+    states: dict[str, State]
+    seconds: float | None
+
+    def count(self, state: State) -> int:
+        """How many cells are in a state."""
+        return sum(each is state for each in self.states.values())
+
+
+def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
+    """What has become of a run that a grid needs; ``claimed``: by the one who asks.
+
+    Example:
+        >>> from torchlace.training import TrainConfig
+        >>> task_state(Task(TrainConfig(seed=7)), Path("nowhere")).value
+        'missing'
+    """
+    path = runs / task.name
+    if _complete(task, path):
+        return State.DONE
+    if not claimed and held(path):
+        return State.RUNNING
+    if (path / FAILED).exists():
+        return State.FAILED
+    return State.CUT if Run(path).config_path.exists() else State.MISSING
+
+
+def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
+    """State of every run, and an estimate of the time left from those that are finished.
+
+    Example:
+        >>> from torchlace.training import TrainConfig
+        >>> status = grid_status([Task(TrainConfig(seed=7))], Path("nowhere"))
+        >>> status.count(State.MISSING), status.seconds
+        (1, None)
+    """
+    states = {task.name: task_state(task, runs) for task in tasks}
+    took: dict[str, float] = {
+        task.name: float(read_json(Run(runs / task.name).result_path)["seconds"])
+        for task in tasks
+        if states[task.name] is State.DONE
+    }
+    left = 0.0
+    for task in tasks:
+        if states[task.name] in (State.RUNNING, State.CUT, State.MISSING):
+            whole = _expected(task, tasks, took)
+            if whole is None:
+                return Status(states, None)
+            left += max(whole - _spent(runs / task.name), 0.0)
+    return Status(states, left)
+
+
+def error_text(path: Path) -> str:
+    """Why a run failed."""
+    return (path / FAILED).read_text().strip()
+
+
+def epochs_done(path: Path) -> int:
+    """Epochs of a run that are complete."""
+    return len(_epochs(path))
+
+
+def note_failure(path: Path, text: str) -> None:
+    """Write failed.txt."""
+    write_whole(path / FAILED, lambda file: file.write(f"{text}\n".encode()))
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run directory, with an error that names it."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError:
+        message = f"{path} is not valid JSON: remove it, and the same command makes it anew"
+        raise ValueError(message) from None
+
+
+def _complete(task: Task, path: Path) -> bool:
+    needed = [Run(path).result_path]
+    needed += [path / EVALUATION] if task.inspect else []
+    needed += [path / EMBEDDINGS] if task.embeddings else []
+    if not all(file.exists() for file in needed):
+        return False
+    return not task.embeddings or set(task.embeddings) <= set(read_json(path / EMBEDDINGS))
+
+
+def _expected(task: Task, tasks: Sequence[Task], took: Mapping[str, float]) -> float | None:
+    """The mean of the finished runs that are most like this one."""
+    config = task.config
+    alike = [
+        [t for t in tasks if (t.config.data, t.config.backbone) == (config.data, config.backbone)],
+        list(tasks),
+    ]
+    alike.insert(0, [t for t in alike[0] if t.config.head == config.head])
+    for group in alike:
+        seconds = [took[each.name] for each in group if each.name in took]
+        if seconds:
+            return statistics.fmean(seconds)
+    return None
+
+
+def _spent(path: Path) -> float:
+    rows = _epochs(path)
+    return float(rows[-1]["seconds"]) if rows else 0.0
+
+
+def _epochs(path: Path) -> list[dict[str, str]]:
+    metrics = Run(path).metrics_path
+    if not metrics.exists():
+        return []
+    with metrics.open() as file:
+        return list(csv.DictReader(file))

@@ -1,0 +1,17 @@
+"""A finished run examined: its features, kept beside it, and all figures of merit."""
+
+from torchlace.inspection.embeddings import Embedded, embedding
+from torchlace.inspection.inspection import Inspection, inspect
+from torchlace.inspection.loading import LoadedRun, load_run
+from torchlace.inspection.watching import Quiet, Watcher
+
+__all__ = [
+    "Embedded",
+    "Inspection",
+    "LoadedRun",
+    "Quiet",
+    "Watcher",
+    "embedding",
+    "inspect",
+    "load_run",
+]

@@ -1,0 +1,125 @@
+"""Features and signatures of a run laid out together, kept beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchlace._checks import check_choice, check_count
+from torchlace.data import stratified_split
+from torchlace.evaluation.embedding import Method, embed
+from torchlace.inspection.inspection import Inspection
+from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.training.rundir import write_whole
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Where test images and class signatures lie in a picture.
+
+    Attributes:
+        indices: which images of the test split, (M,), ascending; the same for every run on the same
+            data.
+        points: (M, dim), fp32; on the unit sphere for three dimensions.
+        signatures: (C, dim), embedded together with the points.
+    """
+
+    indices: npt.NDArray[np.int64]
+    points: npt.NDArray[np.float32]
+    signatures: npt.NDArray[np.float32]
+
+
+def embedding(
+    inspection: Inspection,
+    space: Literal["raw", "whitened"] = "raw",
+    method: Method = "tsne",
+    dim: Literal[2, 3] = 2,
+    samples: int = 5000,
+    seed: int = 0,
+    reporter: Watcher | None = None,
+) -> Embedded:
+    """Lay out a stratified draw of the test images and the signatures, by cosines.
+
+    Args:
+        inspection: of the run.
+        space: the features as they are, or whitened.
+        method: as in :func:`torchlace.evaluation.embed`.
+        dim: 2, or 3 for the unit sphere.
+        samples: how many images, at most.
+        seed: of the draw and of the layout.
+        reporter: told of progress.
+
+    Raises:
+        ValueError: where ``space`` is ``"whitened"`` and the run has not one whitening.
+    """
+    check_count("samples", samples, 5)
+    points, signatures = _space(inspection, space)
+    path = inspection.path / f"embedding-{space}-{method}-{dim}d.npz"
+    key = {**inspection.key, "format": FORMAT, "samples": samples, "seed": seed}
+    kept = _kept(path, key)
+    if kept is not None:
+        return kept
+    watcher = reporter or Quiet()
+    indices = draw(inspection.labels, samples, seed)
+    placed = embed(
+        torch.cat([points[indices], signatures]),
+        method,
+        dim,
+        seed,
+        sphere=dim == 3,
+        progress=lambda done, total: watcher.progress(f"{method}, {space}", done, total),
+    )
+    found = Embedded(indices.numpy(), placed[: len(indices)], placed[len(indices) :])
+    _keep(path, found, key)
+    return found
+
+
+def draw(labels: Tensor, samples: int, seed: int) -> Tensor:
+    """Indices of about ``samples`` points, as many of each class as its share, ascending.
+
+    Example:
+        >>> draw(torch.arange(100) % 2, 10, seed=0).remainder(2).bincount()
+        tensor([5, 5])
+    """
+    if samples >= len(labels):
+        return torch.arange(len(labels))
+    return stratified_split(labels, samples / len(labels), seed)[1]
+
+
+def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:
+    if check_choice("space", space, ("raw", "whitened")) == "raw":
+        return inspection.features, inspection.raw_signatures
+    if inspection.whitened is None:
+        raise ValueError(
+            f"{inspection.path} has no whitened space: its head ({inspection.config.head}) has not "
+            'one background for all classes; use space="raw"'
+        )
+    return inspection.whitened, inspection.signatures
+
+
+def _keep(path: Path, found: Embedded, key: dict[str, Any]) -> None:
+    content = io.BytesIO()
+    text = np.frombuffer(json.dumps(key).encode(), np.uint8)
+    np.savez_compressed(content, key=text, **vars(found))
+    write_whole(path, lambda file: file.write(content.getvalue()))
+
+
+def _kept(path: Path, key: dict[str, Any]) -> Embedded | None:
+    try:
+        with np.load(path) as parts:
+            if json.loads(parts["key"].tobytes()) != key:
+                return None
+            return Embedded(parts["indices"], parts["points"], parts["signatures"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None  # absent or damaged: made anew

@@ -1,0 +1,113 @@
+"""The test split passed through the network once, and kept beside the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchlace._checks import checks
+from torchlace.data import DataError, ImageData
+from torchlace.inspection.loading import LoadedRun, file_digest, read_data
+from torchlace.inspection.watching import Watcher
+from torchlace.training import RunError
+from torchlace.training.batches import Batches, prepared
+from torchlace.training.rundir import write_whole
+
+NAME = "features.safetensors"
+_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What the network makes of the test split, on the CPU.
+
+    Attributes:
+        key: digests of the weights and of the data that this was made from.
+        features: (N, d).
+        logits: (N, C), before the temperature.
+        labels: (N,).
+    """
+
+    key: dict[str, str]
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+
+
+def extract(
+    loaded: LoadedRun, watcher: Watcher, *, root: Path | None = None, refresh: bool = False
+) -> Extracted:
+    """Features, logits and labels of the test split: from beside the run where they are current."""
+    weights = file_digest(loaded.run.weights_path)
+    kept = None if refresh else _kept(loaded.run.path / NAME, weights)
+    try:
+        data = read_data(loaded, root)
+    except (DataError, FileNotFoundError) as error:
+        if kept is None:
+            raise RunError(str(error)) from error
+        watcher.message(f"note: the data are not here ({error}); features kept earlier are used")
+        return kept
+    if data.digest != loaded.facts["data_digest"]:
+        watcher.message("note: the data differ from those the run was trained on")
+    if kept is not None and kept.key["data"] == data.digest:
+        return kept
+    found = _pass_through(loaded, data, {"weights": weights, "data": data.digest}, watcher)
+    _keep(loaded.run.path / NAME, found)
+    return found
+
+
+def _pass_through(
+    loaded: LoadedRun, data: ImageData, key: dict[str, str], watcher: Watcher
+) -> Extracted:
+    names = loaded.facts["class_names"]
+    if len(data.class_names) != len(names) or data.channels != loaded.facts["channels"]:
+        raise RunError(
+            f"{loaded.config.data} now holds {data.num_classes} classes and {data.channels} "
+            f"channels; the run was trained for {len(names)} and {loaded.facts['channels']}"
+        )
+    model, device, total = loaded.model, loaded.device, len(data.test)
+    if device.type == "cuda":
+        model = model.to(memory_format=torch.channels_last)
+    batches = Batches(data.test, torch.arange(total), device, workers=loaded.config.workers)
+    features, logits, labels, done = [], [], [], 0
+    with torch.no_grad(), checks(False):
+        for images, targets in prepared(batches, loaded.prepare, _BATCH):
+            found = model.embed(images).float()
+            features.append(found)
+            logits.append(model.head(found).float())
+            labels.append(targets)
+            done += len(targets)
+            watcher.progress("features", done, total)
+    everything = torch.cat(features).cpu()
+    if not torch.isfinite(everything).all():
+        raise RunError(
+            f"{loaded.run.path}: the network gives NaN or infinite features; it diverged in "
+            "training, so train it anew with a lower learning rate"
+        )
+    return Extracted(key, everything, torch.cat(logits).cpu(), torch.cat(labels).cpu())
+
+
+def _keep(path: Path, found: Extracted) -> None:
+    from safetensors.torch import save
+
+    tensors = {name: getattr(found, name) for name in ("features", "logits", "labels")}
+    content = save({name: each.contiguous() for name, each in tensors.items()}, found.key)
+    write_whole(path, lambda file: file.write(content))
+
+
+def _kept(path: Path, weights: str) -> Extracted | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            kept = file.metadata() or {}
+            if kept.get("weights") != weights or "data" not in kept:
+                return None
+            key = {name: kept[name] for name in ("weights", "data")}
+            parts = (file.get_tensor(name) for name in ("features", "logits", "labels"))
+            return Extracted(key, *parts)
+    except (OSError, SafetensorError):  # absent, cut short or of another kind: made anew
+        return None

@@ -1,0 +1,180 @@
+"""All figures of merit of a finished run."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlace.evaluation import (
+    agreement,
+    angle_scores,
+    calibration_scores,
+    class_accuracies,
+    classification_scores,
+    cluster_scores,
+    confusion_matrix,
+    whitening_scores,
+)
+from torchlace.functional import unit
+from torchlace.inspection.extraction import Extracted, extract
+from torchlace.inspection.loading import load_run, read_history, read_result, read_settings
+from torchlace.inspection.spaces import Spaces, spaces
+from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.training import Run, TrainConfig
+from torchlace.training.rundir import versions, write_whole
+
+NAME = "evaluation.json"
+# Raised whenever a figure changes its meaning, so that those written before are made anew.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A finished run, what its network makes of the test split, and all scores.
+
+    Attributes:
+        path: the run's directory.
+        config: its settings.
+        facts: what it found out at its start: classes, image size, statistics, versions.
+        result: result.json.
+        history: the rows of metrics.csv as numbers.
+        class_names: a name for each label.
+        labels: true classes of the test split, (N,), on the CPU like all tensors here.
+        logits: (N, C), before the temperature.
+        features: the backbone's output, (N, d).
+        whitened: features whitened by the background, (N, k); None where the head has not one
+            background for all classes.
+        signatures: class vectors where features are compared, (C, k): whitened for LACE.
+        raw_signatures: where these lie among the features, (C, d); the lengths are those of a
+            typical sample, since cosines don't have any.
+        temperature: what logits are divided by for probabilities.
+        scores: what evaluation.json says; docs/evaluation.md explains every figure.
+        key: digests of weights and data that all this belongs to.
+    """
+
+    path: Path
+    config: TrainConfig
+    facts: dict[str, Any]
+    result: dict[str, Any]
+    history: list[dict[str, Any]]
+    class_names: list[str]
+    labels: Tensor
+    logits: Tensor
+    features: Tensor
+    whitened: Tensor | None
+    signatures: Tensor
+    raw_signatures: Tensor
+    temperature: float
+    scores: dict[str, Any]
+    key: dict[str, str]
+
+
+def inspect(
+    path: Path | str | Run,
+    *,
+    device: str = "auto",
+    reporter: Watcher | None = None,
+    refresh: bool = False,
+    root: Path | None = None,
+) -> Inspection:
+    """Examine a finished run: extract features, compute all scores, keep both beside the run.
+
+    What an earlier call kept is used where weights and data are still the same.
+
+    Args:
+        path: a run directory.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        reporter: told of progress; see :class:`Watcher`.
+        refresh: compute everything anew.
+        root: where packs of data lie, if not where the run's settings say.
+
+    Raises:
+        RunError: where the run is unfinished, damaged or of another version.
+    """
+    watcher = reporter or Quiet()
+    run = path if isinstance(path, Run) else Run(path)
+    read_settings(run)
+    result, history = read_result(run), read_history(run)
+    loaded = load_run(run, device)
+    found = extract(loaded, watcher, root=root, refresh=refresh)
+    # The figures need fp64, which not every kind of device has.
+    where = loaded.device if loaded.device.type == "cuda" else torch.device("cpu")
+    head = loaded.model.head.to(where)
+    seen = spaces(head, found.features.to(where))
+    temperature = float(head.temperature)
+    scores = None if refresh else _kept(run.path / NAME, found.key)
+    if scores is None:
+        scores = _finite(_scores(found, seen, temperature, watcher))
+        scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
+        text = json.dumps(scores, indent=1, allow_nan=False)
+        write_whole(run.path / NAME, lambda file: file.write(text.encode()))
+    return Inspection(
+        path=run.path,
+        config=loaded.config,
+        facts=loaded.facts,
+        result=result,
+        history=history,
+        class_names=list(loaded.facts["class_names"]),
+        labels=found.labels,
+        logits=found.logits,
+        features=found.features,
+        whitened=None if seen.whitened is None else seen.whitened.cpu(),
+        signatures=seen.signatures.cpu(),
+        raw_signatures=seen.raw_signatures.cpu(),
+        temperature=temperature,
+        scores=scores,
+        key=found.key,
+    )
+
+
+def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher) -> dict[str, Any]:
+    device = seen.cosines.device
+    features, labels = found.features.to(device), found.labels.to(device)
+    scores = {
+        **classification_scores(found.logits, found.labels, temperature),
+        **calibration_scores(found.logits, found.labels, temperature),
+        "class_accuracy": class_accuracies(found.logits, found.labels),
+        "confusion": confusion_matrix(found.logits, found.labels).tolist(),
+    }
+    if seen.cosines.shape[1] > 1:
+        scores["angles"] = angle_scores(seen.cosines, labels)
+    points = {"raw": features}
+    if seen.whitened is not None:
+        points["whitened"] = seen.whitened
+    points |= {f"{name}_sphere": unit(each) for name, each in points.items()}
+    scores["clusters"] = {}
+    if not 1 < len(labels.unique()) < len(labels):  # too few images to speak of clusters
+        points = {}
+    for number, (name, each) in enumerate(points.items(), start=1):
+        scores["clusters"][name] = cluster_scores(each, labels)
+        watcher.progress("clusters", number, len(points))
+    predicted = agreement(found.logits.argmax(dim=1), found.labels)
+    scores["predicted_homogeneity"], scores["predicted_completeness"] = predicted
+    if seen.whitened is not None and seen.factor is not None:
+        scores["whitening"] = whitening_scores(seen.factor, seen.whitened)
+    return scores
+
+
+def _kept(path: Path, key: dict[str, str]) -> dict[str, Any] | None:
+    try:
+        scores: dict[str, Any] = json.loads(path.read_text())
+        made = scores["made_from"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent or damaged: made anew
+        return None
+    wanted = {"format": FORMAT, **key}
+    return scores if {name: made.get(name) for name in wanted} == wanted else None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: what is undefined becomes None."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

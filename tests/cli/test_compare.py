@@ -1,0 +1,94 @@
+import json
+import shutil
+
+import pytest
+from inspection.runs import copied
+from training.processes import torchlace
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    for name in ("lace", "softmax"):
+        copied(name, folder)
+    (folder / "young").mkdir()
+    shutil.copy(folder / "lace" / "config.yaml", folder / "young")
+    shutil.copytree(folder / "softmax", folder / "broken")
+    (folder / "broken" / "best.safetensors").write_bytes(b"nothing")
+    return folder
+
+
+def test_a_row_for_every_run(place):
+    done = torchlace("compare", "lace", "softmax", "--json", folder=place)
+    assert (done.code, done.err) == (0, "")
+    rows = done.json()
+    assert [row["run"] for row in rows] == ["lace", "softmax"]
+    for row in rows:
+        scores = json.loads((place / row["run"] / "evaluation.json").read_text())
+        result = json.loads((place / row["run"] / "result.json").read_text())
+        whitened = scores["clusters"].get("whitened", {}).get("silhouette")
+        assert row == {
+            "run": row["run"],
+            **{name: scores[name] for name in ("accuracy", "top5_accuracy")},
+            **{name: scores[name] for name in ("calibrated_loss", "calibrated_ece")},
+            "silhouette": scores["clusters"]["raw"]["silhouette"],
+            "whitened_silhouette": whitened,
+            **{name: result[name] for name in ("epochs", "seconds", "parameters")},
+        }
+    assert rows[0]["whitened_silhouette"] is not None
+    assert rows[1]["whitened_silhouette"] is None
+
+
+def test_the_table_shows_the_same(place):
+    rows = torchlace("compare", "lace", "softmax", "--json", folder=place).json()
+    lines = torchlace("compare", "lace", "softmax", folder=place).out.splitlines()
+    for row in rows:
+        (line,) = (line for line in lines if f"│ {row['run']} " in line)
+        assert f"{row['accuracy']:.2f}" in line
+        assert f"{row['calibrated_loss']:.3f}" in line
+        assert f"{row['silhouette']:.3f}" in line
+        assert f"{row['parameters']:,}" in line
+
+
+def test_runs_that_can_t_be_examined_are_rows_that_say_so(place):
+    runs = ("young", "lace", "broken", "nowhere")
+    done = torchlace("compare", *runs, "--json", folder=place)
+    assert done.code == 0
+    young, lace, broken, nowhere = done.json()
+    assert "accuracy" in lace
+    assert young == {
+        "run": "young",
+        "error": "young is not finished: the command that trains it goes on with it",
+    }
+    assert broken["error"].startswith("broken/best.safetensors is damaged")
+    assert nowhere["error"] == "nowhere holds no run: there is no config.yaml"
+    table = torchlace("compare", *runs, folder=place)
+    assert (table.code, table.err) == (0, "")
+    for number, row in enumerate((young, broken, nowhere), start=1):
+        assert f"│ {row['run']} ({number}) " in table.out
+        assert f"\n({number}) {row['error']}\n" in table.out
+
+
+def test_nothing_to_compare_is_a_failure(place):
+    done = torchlace("compare", "young", "nowhere", folder=place)
+    assert done.code == 1
+    assert "(2) nowhere holds no run" in done.out
+    assert torchlace("compare", folder=place).code == 2
+
+
+def test_numbers_are_whole_on_a_narrow_terminal(place, monkeypatch):
+    """Eighty columns are too few for lines between the cells."""
+    from typer.testing import CliRunner
+
+    from torchlace.cli import app
+
+    monkeypatch.chdir(place)
+    runner = CliRunner()
+    out = runner.invoke(app, ["compare", "lace", "softmax"], env={"COLUMNS": "80"}).output
+    rows = json.loads(runner.invoke(app, ["compare", "lace", "softmax", "--json"]).output)
+    assert "│" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    for row in rows:
+        (line,) = (line for line in out.splitlines() if line.startswith(row["run"]))
+        assert line.split()[1] == f"{row['accuracy']:.2f}"
+        assert line.split()[-1] == f"{row['parameters']:,}"

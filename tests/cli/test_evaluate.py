@@ -1,0 +1,112 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from training.processes import QUIET, torchlace
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluate")
+    command = ("train", "--data", "digits", "--epochs", 3, "--run", "run", "--quiet")
+    assert torchlace(*command, folder=folder).code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(place):
+    return torchlace("evaluate", "run", "--json", folder=place)
+
+
+def test_json_is_what_is_added_to_the_run(place, done):
+    assert (done.code, done.err) == (0, "")
+    scores = done.json()
+    kept = json.loads((place / "run" / "evaluation.json").read_text())
+    classes = dict(zip(map(str, range(10)), kept["class_accuracy"], strict=True))
+    assert scores == {"run": "run", **kept, "classes": classes}
+    result = json.loads((place / "run" / "result.json").read_text())
+    assert scores["accuracy"] == result["test_accuracy"]
+    assert scores["calibrated_loss"] == pytest.approx(result["test_calibrated_loss"], rel=1e-5)
+
+
+def test_the_table_shows_the_same(place, done):
+    scores = done.json()
+    table = torchlace("evaluate", "run", folder=place).out
+    assert "run: 359 test images of digits" in table
+    names = ("accuracy", "top5_accuracy", "loss", "calibrated_loss", "brier", "ece")
+    for name in (*names, "predicted_homogeneity"):
+        assert f"{scores[name]:.3f}" in table
+    for space in scores["clusters"].values():
+        assert all(f"{value:,.3f}" in table for value in space.values())
+    assert f"{scores['angles']['true']['mean']:.3f}" in table
+    assert f"{scores['whitening']['condition']:,.3f}" in table
+    assert all(f"{value:.2f}" in table for value in scores["classes"].values())
+
+
+def test_refresh_computes_anew(place, done):
+    path = place / "run" / "evaluation.json"
+    kept = path.read_text()
+    path.write_text(json.dumps({**json.loads(kept), "accuracy": -1.0}))
+    again = torchlace("evaluate", "run", "--json", folder=place).json()
+    assert again["accuracy"] == -1
+    fresh = torchlace("evaluate", "run", "--json", "--refresh", folder=place).json()
+    assert fresh == done.json()
+    assert path.read_text() == kept
+
+
+def test_progress_is_shown_where_someone_looks(place):
+    """On a terminal the bars go to the standard error; the output stays clean."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "torchlace.cli", "evaluate", "run", "--json", "--refresh"]
+    environment = {**os.environ, **QUIET, "TERM": "xterm"}
+    process = subprocess.Popen(
+        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=slave
+    )
+    os.close(slave)
+    seen = b""
+    try:
+        while part := os.read(master, 4096):
+            seen += part
+    except OSError:  # the terminal closes with the process
+        pass
+    out, _ = process.communicate()
+    os.close(master)
+    assert process.returncode == 0, seen
+    assert json.loads(out)["run"] == "run"
+    assert b"features" in seen
+    assert b"clusters" in seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "nowhere holds no run: there is no config.yaml"),
+        (("run", "--device", "cuda"), "there is no CUDA device here: use --device cpu"),
+        (("run", "--device", "abacus"), "there is no device 'abacus' here: use cpu, cuda or auto"),
+        (
+            ("young",),
+            "young is not finished: the command that trains it goes on with it",
+        ),
+    ],
+)
+def test_errors_are_one_line(arguments, message, place):
+    young = place / "young"
+    young.mkdir(exist_ok=True)
+    (young / "config.yaml").write_bytes((place / "run" / "config.yaml").read_bytes())
+    found = torchlace("evaluate", *arguments, folder=place)
+    assert (found.code, found.out, found.err) == (1, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "missing", ["openTSNE", "umap", "plotly", "ray", "pytorch_metric_learning"]
+)
+def test_it_needs_no_optional_package(missing, place, done):
+    block = place / f"without-{missing}"
+    (block / missing).mkdir(parents=True)
+    text = f"raise ModuleNotFoundError('No module named {missing}')"
+    (block / missing / "__init__.py").write_text(text)
+    command = ("evaluate", "run", "--json", "--refresh")
+    assert torchlace(*command, folder=place, before_all_else=block).json() == done.json()

@@ -1,0 +1,205 @@
+"""`torchlace reproduce` from the outside: real grids on the digits, killed and started again."""
+
+import csv
+import io
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from experiments.grids import GRID
+from training.processes import Command, torchlace
+
+RESULTS = Path(__file__).parents[2] / "results"
+PATIENCE = 120
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.yaml").write_text(GRID)
+    return tmp_path
+
+
+def finished(folder):
+    return {
+        path.parent.name: path.stat().st_mtime_ns
+        for path in (folder / "runs" / "reproduce").glob("*/result.json")
+    }
+
+
+def wait_for(condition):
+    limit = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_a_grid_killed_half_way_is_finished_by_two_that_share_the_work(folder):
+    command = ("reproduce", folder / "mine.yaml", "--max-epochs", "4")
+    killed = Command(*command, folder=folder)
+    wait_for(lambda: finished(folder))
+    killed.send(signal.SIGKILL)
+    assert killed.done().code == -signal.SIGKILL
+    first = finished(folder)
+    assert 1 <= len(first) < 4
+
+    there = ("--runs", folder / "runs" / "reproduce")
+    both = [Command(*command, *there, folder=folder / name) for name in ("one", "two")]
+    done = [each.done() for each in both]
+    assert [each.code for each in done] == [0, 0], done
+    assert len(finished(folder)) == 4
+    assert first.items() <= finished(folder).items()
+    said = [line.split() for each in done for line in each.err.splitlines()]
+    begun = [words[0] for words in said if words[1:] in (["starts"], ["goes", "on"])]
+    assert begun
+    assert len(begun) == len(set(begun))
+    assert not set(begun) & set(first)
+
+    last = torchlace(*command, folder=folder)
+    assert (last.code, last.err) == (0, "")
+    assert "Softmax" in last.out
+    assert "paper 90.50 ± 0.50" in last.out
+    assert "n = 2" in last.out
+
+
+def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
+    command = ("reproduce", "mine.yaml", "--max-epochs", "12", "--seeds", "1", "--jobs", "2")
+    started = Command(*command, folder=folder)
+    runs = folder / "runs" / "reproduce"
+    wait_for(lambda: len(list(runs.glob("*/metrics.csv"))) == 2)
+    running = torchlace(*command, "--status", folder=folder)
+    started.send(signal.SIGINT)
+    stopped = started.done()
+    assert stopped.code == 130, stopped
+    assert "stopping: 2 runs finish their epoch; once more ends them now" in stopped.err
+    assert stopped.err.endswith("stopped; the same command goes on from there\n")
+    assert "2 runs: 2 running" in running.out
+    assert "epochs done" in running.out
+    assert not finished(folder)
+    assert len(list(runs.glob("*/last.ckpt"))) == 2
+
+    cut = torchlace(*command, "--show", "--format", "jsonl", folder=folder)
+    assert [json.loads(line)["status"] for line in cut.out.splitlines()] == ["cut", "cut"]
+    dry = torchlace(*command, "--dry-run", folder=folder)
+    assert dry.out.count("(goes on)") == 2
+    assert dry.out.endswith("mine: 2 runs: 2 cut\n")
+    again = torchlace(*command, folder=folder)
+    assert again.code == 0, again
+    assert again.err.count(" goes on\n") == 2
+    assert all("resuming" in path.read_text() for path in runs.glob("*/log.txt"))
+    done = torchlace(*command, "--status", folder=folder)
+    assert done.out == "mine: 2 runs: 2 done\n"
+
+    lines = torchlace(*command, "--format", "jsonl", "-o", "out/mine.jsonl", folder=folder)
+    assert lines.err == "wrote out/mine.jsonl\n"
+    kept = [json.loads(line) for line in (folder / "out" / "mine.jsonl").read_text().splitlines()]
+    assert [line["head"] for line in kept] == ["softmax", "lace"]
+    # From the lines alone, with the runs gone, and nothing is run.
+    runs.rename(folder / "away")
+    shown = torchlace(*command, "--results", "out", "--format", "csv", folder=folder)
+    rows = list(csv.DictReader(io.StringIO(shown.out)))
+    assert [float(row["mean"]) for row in rows] == [line["test_accuracy"] for line in kept]
+    assert [row["runs"] for row in rows] == ["out/mine.jsonl:1", "out/mine.jsonl:2"]
+    more = ("reproduce", "mine.yaml", "--max-epochs", "12", "--results", "out", "--missing")
+    missing = torchlace(*more, "--dry-run", folder=folder)
+    assert missing.out.endswith("mine: 4 runs: 2 in the results, 2 missing\n")
+    assert missing.out.count("-s1\n") == 2
+    assert not runs.exists()
+
+
+def test_a_failed_run_is_reported_at_the_end_and_left_alone(folder):
+    command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "softmax")
+    name = torchlace(*command, "--dry-run", folder=folder).out.splitlines()[0]
+    run = folder / "runs" / "reproduce" / name
+    run.mkdir(parents=True)
+    (run / "failed.txt").write_text("RunError: the training loss became nan\nmore\n")
+    done = torchlace(*command, folder=folder)
+    assert done.code == 1
+    assert done.err == (
+        f"failed: {name}: RunError: the training loss became nan\n"
+        "1 runs failed; --retry-failed runs them again\n"
+    )
+    assert f"{name} (failed)" in torchlace(*command, "--format", "csv", folder=folder).out
+    status = torchlace(*command, "--status", folder=folder)
+    assert status.out == (
+        f"mine: 1 runs: 1 failed\n  {name}: failed: RunError: the training loss became nan\n"
+    )
+    assert torchlace(*command, "--dry-run", folder=folder).out.startswith("mine: 1 runs: 1 failed")
+    again = torchlace(*command, "--dry-run", "--retry-failed", folder=folder)
+    assert again.out.splitlines()[0] == name
+
+
+def test_the_committed_results_are_shown_in_every_format(folder):
+    command = ("reproduce", "table1", "--results", RESULTS, "--datasets", "cifar10")
+    texts = {
+        form: torchlace(*command, "--format", form, folder=folder)
+        for form in ("terminal", "markdown", "latex", "csv", "html", "jsonl")
+    }
+    assert all((done.code, done.err) == (0, "") for done in texts.values())
+    for form in ("terminal", "markdown", "latex", "csv", "html"):
+        assert "88.69" in texts[form].out
+    assert "jsonl:" in texts["markdown"].out
+    assert r"\toprule" in texts["latex"].out
+    assert texts["html"].out.startswith("<section")
+    lines = [json.loads(line) for line in texts["jsonl"].out.splitlines()]
+    assert {line["dataset"] for line in lines} == {"cifar10"}
+    assert not (folder / "runs").exists()
+
+
+def test_the_list_names_every_experiment(folder):
+    done = torchlace("reproduce", "--list", folder=folder)
+    assert done.code == 0
+    names = ["table1", "table2", "table3", "table4", "figure2", "figure3", "cost", "controls"]
+    for name in (*names, "quick"):
+        assert f"│ {name} " in done.out
+
+
+def test_a_dry_run_starts_nothing(folder):
+    done = torchlace(
+        "reproduce", "table3", "--seeds", "1", "--methods", "lace", "--dry-run", folder=folder
+    )
+    names = done.out.splitlines()
+    assert names[0].startswith("cifar10-resnet50-lace-native-batch_size-128-")
+    assert names[-1] == "table3: 5 runs: 5 missing"
+    assert len(names) == 6
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name an experiment; torchlace reproduce --list shows them"),
+        (("tabel1",), "unknown experiment 'tabel1': did you mean 'table1'"),
+        (("none.yaml",), "there is no file none.yaml"),
+        (("table1", "--methods", "arcfac"), "unknown method of table1 'arcfac': did you mean 'arc"),
+        (("table1", "--datasets", "cifar"), "unknown data set of table1 'cifar': did you mean"),
+        (("table1", "--format", "tex"), "unknown format 'tex': did you mean 'latex'"),
+        (("table1", "--protocol", "papr"), "unknown protocol 'papr': did you mean 'paper'"),
+        (("table1", "--engine", "rya", "--root", "."), "unknown engine 'rya': did you mean 'ray'"),
+        (("table1", "--results", "nowhere"), "there are no results in nowhere"),
+        (("table1", "--root", "."), "torchlace data fetch cifar10"),
+        (("figure2", "--results", RESULTS, "-o", "a.png"), "there is no embedding of figure2 to"),
+    ],
+)
+def test_a_wrong_command_is_one_line(arguments, message, folder):
+    done = torchlace("reproduce", *arguments, folder=folder)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not (folder / "runs").exists()
+
+
+def test_wrong_grids_of_ones_own_are_one_line(folder):
+    for old, new, message in (
+        ("head: lace}", "head: lacy}", "did you mean 'lace'"),
+        ("data: digits", "data: digitss", "did you mean 'digits'"),
+        ("seeds: 2", "seads: 2", "unknown key in mine.yaml 'seads': did you mean 'seeds'"),
+    ):
+        (folder / "mine.yaml").write_text(GRID.replace(old, new))
+        done = torchlace("reproduce", "mine.yaml", folder=folder)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert message in done.err
+        assert not os.path.exists(folder / "runs")

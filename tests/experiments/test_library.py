@@ -1,0 +1,205 @@
+import dataclasses
+
+import pytest
+from experiments.grids import GRID
+
+from torchlace.experiments import experiment_names, load_experiment, unique_tasks
+from torchlace.experiments.cells import require_data, run_name
+from torchlace.training import TrainConfig
+from torchlace.training.config import EXECUTION
+
+
+@pytest.fixture
+def grid(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(GRID)
+    return path
+
+
+def names(experiment):
+    return {task.name for task in unique_tasks(load_experiment(experiment).cells())}
+
+
+def test_the_papers_experiments_have_their_size():
+    sizes = {name: len(names(name)) for name in experiment_names()}
+    assert sizes == {
+        **{"table1": 9 * 5 * 3, "table2": 9 * 3, "table3": 9 * 5 * 3, "table4": 9 * 3},
+        **{"figure2": 8, "figure3": 2, "cost": 6 * 2, "quick": 5 * 3},
+        "controls": 3 * (4 * 3 + 1),
+    }
+
+
+def test_tables_share_their_runs():
+    table1 = names("table1")
+    assert names("table2") < table1
+    assert names("figure2") < table1
+    assert names("figure3") < table1
+    assert len(names("table4") & table1) == 9
+    assert len(names("controls") & table1) == 3 * 2 * 3
+    assert not names("cost") & table1
+
+
+def test_a_run_that_several_cells_show_is_examined_if_any_needs_it():
+    tasks = {task.name: task for task in unique_tasks(load_experiment("figure3").cells())}
+    assert all(task.inspect and len(task.embeddings) == 2 for task in tasks.values())
+    table = unique_tasks(load_experiment("table1").cells())
+    assert {task.config.data for task in table if task.inspect} == {"fashion_mnist"}
+
+
+def test_seeds_come_one_after_the_other():
+    seeds = [cell.task.config.seed for cell in load_experiment("table1").cells()]
+    assert seeds == sorted(seeds)
+
+
+def test_all_rows_of_a_table_train_alike():
+    for experiment in map(load_experiment, experiment_names()):
+        cells = experiment.cells()
+        for column in experiment.columns:
+            configs = [cell.task.config for cell in cells if cell.column == column.name]
+            for setting in ("protocol", "epochs", "patience", "batch_size", "optimizer", "lr"):
+                assert len({getattr(config, setting) for config in configs}) == 1
+
+
+CHANGED = {
+    **{"data": "svhn", "head": "softmax", "backbone": "resnet50", "protocol": "paper", "seed": 3},
+    **{"head_options": {"mean": False}, "stem": "standard", "pretrained": True, "embedding": 64},
+    **{"image_size": 32, "optimizer": "sgd", "lr": 0.1, "weight_decay": 0.1, "schedule": "cosine"},
+    **{"epochs": 3, "patience": 3, "batch_size": 64, "validation": 0.2, "clip": 1.0, "ema": 0.9},
+    **{"label_smoothing": 0.1, "class_weights": "balanced", "skip_bad": True},
+}
+
+
+def test_the_name_of_a_run_says_what_is_trained_and_nothing_else():
+    base = TrainConfig(data="cifar10")
+    fields = {field.name for field in dataclasses.fields(TrainConfig)}
+    assert {*CHANGED, *EXECUTION} <= fields
+    found = {run_name(dataclasses.replace(base, **{k: v})) for k, v in CHANGED.items()}
+    assert len(found | {run_name(base)}) == len(CHANGED) + 1
+    elsewhere = {"root": "/data", "device": "cpu", "precision": "32-true", "graph": False}
+    assert run_name(dataclasses.replace(base, **elsewhere)) == run_name(base)
+    assert all(set(name) <= set("-._") | set(map(chr, range(48, 123))) for name in found)
+
+
+def test_seeds_of_one_setting_differ_in_the_last_number_only():
+    config = TrainConfig(data="a/b c.csv", label_smoothing=0.1)
+    first, second = (run_name(dataclasses.replace(config, seed=seed)) for seed in (0, 11))
+    assert first.removesuffix("0") == second.removesuffix("11")
+    assert run_name(dataclasses.replace(config, data="d/b c.csv")) != first
+
+
+def test_a_selection(grid):
+    table = load_experiment("table1")
+    small = table.select(datasets=["svhn", "cifar10"], methods=["lace", "amc"], seeds=2)
+    configs = [cell.task.config for cell in small.cells()]
+    assert len(configs) == 8
+    assert {config.head for config in configs} == {"lace", "amc"}
+    assert {config.data for config in configs} == {"svhn", "cifar10"}
+    assert {config.seed for config in configs} == {0, 1}
+    quick = load_experiment("cost").select(epochs=1, protocol="paper")
+    assert {(c.task.config.epochs, c.task.config.protocol) for c in quick.cells()} == {(1, "paper")}
+    by_head = load_experiment("table4").select(methods=["lace"])
+    assert [row.name for row in by_head.rows] == [
+        *("lace-none", "lace-covariance", "lace-mean", "lace-both")
+    ]
+    one = load_experiment("controls")
+    assert {row.name: row.seeds for row in one.rows}["lace-one-vs-all"] == 1
+    assert len(one.select(methods=["lace-one-vs-all"], seeds=2).cells()) == 6
+    assert len(load_experiment(grid).select(datasets=["digits"]).cells()) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"datasets": ["svnh"]}, "unknown data set of table1 'svnh': did you mean 'svhn'"),
+        ({"methods": ["arcfce"]}, "unknown method of table1 'arcfce': did you mean 'arcface'"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"protocol": "papers"}, "unknown protocol 'papers': did you mean 'paper'"),
+    ],
+)
+def test_a_wrong_selection_names_what_there_is(options, message):
+    with pytest.raises(ValueError, match=message):
+        load_experiment("table1").select(**options).cells()
+
+
+def test_an_unknown_experiment_names_the_nearest():
+    with pytest.raises(ValueError, match="unknown experiment 'tabel2': did you mean 'table2'"):
+        load_experiment("tabel2")
+    with pytest.raises(FileNotFoundError, match=r"there is no file nowhere\.yaml"):
+        load_experiment("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title: Two", "titel: Two", r"unknown key in \S*mine.yaml 'titel': did you mean 'title'"),
+        ("label: LACE", "lable: LACE", r"key in row lace of \S*mine.yaml 'lable': did you mean"),
+        ("label: Accuracy", "digit: 1", r"column accuracy of \S*mine.yaml 'digit': did you mean"),
+        ("label: Accuracy", "digits: -1", "digits in column accuracy .* must be at least 0"),
+        ("label: Accuracy", "best: biggest", "unknown best in column accuracy"),
+        ("head: lace}", "head: lacy}", r"unknown head in mine \(lace, accuracy\) 'lacy': did you"),
+        ("head: lace}", "hed: lace}", r"setting in mine \(lace, accuracy\) 'hed': did you mean"),
+        ("head: lace}", "lr: fast}", r"lr in mine \(lace, accuracy\) must be float, got 'fast'"),
+        ("head: lace}", "seed: 1}", "name a seed: say how many under `seeds:` instead"),
+        ("head: lace}", "head_options: {men: 1}}", r"head_options in mine \(lace, accuracy\).*men"),
+        ("data: digits", "data: digit", r"data set in mine \(.*\) 'digit': did you mean 'digits'"),
+        ("baseline: softmax", "baseline: soft", "unknown baseline in .* 'soft': did you mean"),
+        ("{accuracy: 90.5 ± 0.5}", "{accuracy: high}", "must read like 88.69 ± 0.21, got 'high'"),
+        ("{accuracy: 90.5 ± 0.5}", "{acuracy: 1}", "unknown column published in row softmax"),
+        (
+            "{accuracy: 90.5 ± 0.5}",
+            "high",
+            "published of row softmax .* must hold `name: value`",
+        ),
+        ("seeds: 2", "seeds: many", "seeds in .*mine.yaml must be an integer, got 'many'"),
+        ("seeds: 2", "embeddings: [tsne]", "must read like raw-tsne-3d, got 'tsne'"),
+        ("columns:", "rows: {}\ncolumns: {}\n_:", "unknown key"),
+        ("title: Two heads", "title: [", "mine.yaml is not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_says_where(old, new, message, grid):
+    assert old in GRID
+    grid.write_text(GRID.replace(old, new))
+    with pytest.raises((ValueError, TypeError), match=message):
+        load_experiment(grid).cells()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n", "must hold `name: value` lines, got list"),
+        ("columns: {a: {}}\n", "has no rows: name at least one"),
+        ("rows: {a: {}}\n", "has no columns: name at least one"),
+        ("rows: {a: }\ncolumns: {b: {}}\n", "row a of .* must hold `name: value` lines"),
+    ],
+)
+def test_a_file_without_a_grid(text, message, grid):
+    grid.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_experiment(grid)
+
+
+def test_settings_of_a_row_win_over_those_of_a_column(grid):
+    grid.write_text(
+        "settings: {data: digits, epochs: 5, lr: 0.1}\nseeds: 1\n"
+        "columns: {a: {settings: {epochs: 4, patience: 7}}}\n"
+        "rows: {b: {settings: {epochs: 3}}, c: {}}\n"
+    )
+    rows = {cell.row: cell.task.config for cell in load_experiment(grid).cells()}
+    assert [(c.epochs, c.patience, c.lr) for c in rows.values()] == [(3, 7, 0.1), (4, 7, 0.1)]
+    fewer = load_experiment(grid).select(epochs=2)
+    assert {cell.task.config.epochs for cell in fewer.cells()} == {2}
+
+
+def test_packs_of_ones_own_are_found_where_the_root_says(grid, tmp_path):
+    (tmp_path / "packs").mkdir()
+    (tmp_path / "packs" / "photos.npz").touch()
+    grid.write_text(GRID.replace("data: digits", "data: photos"))
+    with pytest.raises(ValueError, match="unknown data set in mine"):
+        load_experiment(grid).select(datasets=["photos"]).cells()
+    found = load_experiment(grid).select(datasets=["photos"], root=str(tmp_path / "packs"))
+    assert {cell.task.config.data for cell in found.cells()} == {"photos"}
+    require_data(unique_tasks(found.cells()))
+    missing = load_experiment("table1").select(root=str(tmp_path), seeds=1)
+    with pytest.raises(FileNotFoundError, match="torchlace data fetch cifar10"):
+        require_data(unique_tasks(missing.cells()))

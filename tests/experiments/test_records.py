@@ -1,0 +1,169 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from experiments.grids import line
+
+from torchlace.experiments import (
+    collect_records,
+    load_experiment,
+    make_table,
+    read_lines,
+    to_lines,
+    unique_tasks,
+)
+from torchlace.experiments.cells import Task
+from torchlace.experiments.state import FAILED
+from torchlace.experiments.statistics import unpack_right
+from torchlace.training import Run, TrainConfig
+
+RESULTS = Path(__file__).parents[2] / "results"
+CONFIG = TrainConfig(backbone="small-cnn", epochs=2)
+RESULT = {
+    **{"test_accuracy": 75.0, "val_accuracy": 80.0, "epochs": 2, "best_epoch": 2, "seconds": 3.0},
+    **{"device": "cpu", "versions": {}, "data_digest": "d", "test_images": 4, "test_right": "4A=="},
+}
+
+
+def write(file, *lines):
+    file.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return file
+
+
+def start(folder, config=CONFIG, epochs=2):
+    run = Run(folder / Task(config).name)
+    run.path.mkdir(parents=True)
+    run.start(config, {})
+    row = {"val_loss": 1 / 3, "val_accuracy": 80.0, "seconds": 1.5, "images_per_second": 512.0}
+    run.write_metrics([{"epoch": epoch, **row} for epoch in range(epochs)])
+    return run
+
+
+def plain(line):
+    """Whether nothing but data, head and seed differs from Table 1."""
+    wanted = {"protocol": "native", "label_smoothing": 0, "head_options": {}, "batch_size": 256}
+    found = {name: line["config"][name] for name in wanted}
+    return found == wanted and (line["backbone"], line["config"]["epochs"]) == ("resnet18", 300)
+
+
+def test_committed_results_fill_their_table():
+    committed = read_lines(RESULTS)
+    listed = [
+        json.loads(text)
+        for file in RESULTS.glob("*.jsonl")
+        for text in file.read_text().split("\n")
+        if text
+    ]
+    table = load_experiment("table1")
+    found = collect_records(unique_tasks(table.cells()), "table1", None, committed)
+    made = make_table(table, found)
+    for column in table.columns:
+        for entry in made.column(column.name):
+            expected = {
+                each["seed"]: each["test_accuracy"]
+                for each in listed
+                if (each["dataset"], each["head"]) == (column.name, entry.row)
+                and each["status"] == "finished"
+                and plain(each)
+            }
+            assert entry.values == expected
+            for source in entry.sources:
+                file, _, number = source.rpartition(":")
+                assert json.loads(Path(file).read_text().splitlines()[int(number) - 1])
+
+
+def test_every_run_that_was_started_has_a_line(tmp_path):
+    configs = [dataclasses.replace(CONFIG, seed=seed, root="/data") for seed in range(4)]
+    start(tmp_path, configs[0]).finish(RESULT)
+    (start(tmp_path, configs[1]).path / FAILED).write_text("RunError: the loss became nan\n")
+    start(tmp_path, configs[2], epochs=1)
+    found = collect_records([Task(config) for config in configs], "mine", tmp_path)
+    text = to_lines(found.values())
+    lines = [json.loads(each) for each in text.splitlines()]
+    assert [each["status"] for each in lines] == ["finished", "failed", "cut"]
+    assert [each["seed"] for each in lines] == [0, 1, 2]
+    assert all(each["config"]["root"] is None for each in lines)
+    assert lines[0]["test_accuracy"] == 75.0
+    assert lines[0]["step_ms"] == 1000 * 256 / 512
+    assert lines[0]["validation"] == {"loss": [0.333333] * 2, "accuracy": [80.0] * 2}
+    assert lines[1]["error"] == "RunError: the loss became nan"
+    assert (lines[2]["epochs"], lines[2]["seconds"]) == (1, 1.5)
+    assert "test_accuracy" not in lines[2]
+
+    committed = tmp_path / "mine.jsonl"
+    committed.write_text(text)
+    again = read_lines(committed)
+    assert {name: record.line for name, record in again.items()} == {
+        name: record.line for name, record in found.items()
+    }
+    assert to_lines(again.values()) == text
+
+
+def test_a_line_stands_for_a_run_that_is_not_here(tmp_path):
+    other = dataclasses.replace(CONFIG, seed=1)
+    tasks = [Task(CONFIG), Task(other)]
+    results = read_lines(write(tmp_path / "a.jsonl", line(CONFIG, [1, 0]), line(other, [1, 0])))
+    start(tmp_path / "runs", CONFIG).finish(RESULT)
+    start(tmp_path / "runs", other)
+    found = collect_records(tasks, "mine", tmp_path / "runs", results)
+    # The finished run here wins; a run that is not finished does not hide a finished line.
+    assert [record.line["test_accuracy"] for record in found.values()] == [75.0, 50.0]
+
+
+def test_old_lines_without_a_backbones_name_are_known(tmp_path):
+    config = TrainConfig(data="cifar10", head="lace")
+    assert config.backbone == "auto"
+    found = read_lines(write(tmp_path / "a.jsonl", line(config, [1])))
+    assert list(found) == ["cifar10-resnet18-lace-native-s0"]
+
+
+def test_the_same_run_in_two_files_counts_once_and_two_results_are_an_error(tmp_path):
+    clusters = {"raw": {"silhouette": 0.5}}
+    write(tmp_path / "a.jsonl", line(CONFIG, [1, 0]))
+    write(tmp_path / "b.jsonl", line(CONFIG, [1, 0], clusters=clusters))
+    write(tmp_path / "c.jsonl", {**line(CONFIG, [1, 0]), "status": "cut"})
+    (record,) = read_lines(tmp_path).values()
+    assert record.score("clusters.raw.silhouette") == 0.5
+    assert record.score("clusters.raw.silhouette.deeper") is None
+    write(tmp_path / "b.jsonl", line(CONFIG, [1, 1]))
+    with pytest.raises(ValueError, match=r"a.jsonl:1 and \S*b.jsonl:1 are different results"):
+        read_lines(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"a.jsonl:1 is not a line of results"),
+        ("{}\n", r"a.jsonl:1 is not a line of results: it has no config"),
+        ("3\n", r"a.jsonl:1 is not a line of results"),
+        ('{"config": {"hed": 1}, "status": "cut"}\n', "unknown setting in .*a.jsonl:1 'hed'"),
+    ],
+)
+def test_a_wrong_line_is_named(text, message, tmp_path):
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_lines(tmp_path / "a.jsonl")
+
+
+def test_no_results_are_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there are no results in"):
+        read_lines(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there are no results in"):
+        read_lines(tmp_path / "nowhere.jsonl")
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    run = start(tmp_path)
+    run.result_path.write_text("{")
+    with pytest.raises(ValueError, match=r"result.json is not valid JSON: remove it"):
+        collect_records([Task(CONFIG)], "mine", tmp_path)
+
+
+def test_accuracies_follow_from_the_bits():
+    for record in read_lines(RESULTS).values():
+        if record.finished:
+            right = unpack_right(record.line)
+            assert set(np.unique(right)) <= {0.0, 1.0}
+            assert 100 * right.mean() == pytest.approx(record.line["test_accuracy"], abs=1e-9)

@@ -1,0 +1,215 @@
+import csv
+import io
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from experiments.grids import GRID, line, records
+from scipy import stats
+
+from torchlace.experiments import FORMATS, Record, load_experiment, make_table, render
+from torchlace.experiments.statistics import holm, mean_interval
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def make(text=GRID):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return load_experiment(path)
+
+    return make
+
+
+def scatter(row, column, seed):
+    base = {"softmax": 88.0, "arcface": 88.4, "lace": 90.1}.get(row, 80.0)
+    return base + [0.3, -0.4, 0.2][seed] * (1 if row == "lace" else 2) + (row == "arcface") * seed
+
+
+def test_means_deviations_and_tests_are_those_of_scipy():
+    table = load_experiment("table1")
+    found = make_table(table, records(table, scatter))
+    base = [scatter("softmax", "", seed) for seed in range(3)]
+    # The others scatter just as softmax does, which leaves nothing to test by.
+    tested = ["arcface", "lace"]
+    values = {row: [scatter(row, "", seed) for seed in range(3)] for row in tested}
+    corrected = holm([stats.ttest_rel(values[row], base).pvalue for row in tested])
+    for column in table.columns:
+        for row, p in zip(tested, corrected, strict=True):
+            entry = found.entries[row, column.name]
+            assert entry.mean == pytest.approx(np.mean(values[row]))
+            assert entry.deviation == pytest.approx(np.std(values[row], ddof=1))
+            assert entry.gain == pytest.approx(np.mean(values[row]) - np.mean(base))
+            assert (entry.test.p, entry.test.pairs) == (pytest.approx(p, rel=1e-6), 3)
+        assert found.entries["amc", column.name].test is None
+    lace = found.entries["lace", "svhn"]
+    assert lace.published is None
+    assert found.entries["softmax", "svhn"].from_published == pytest.approx(np.mean(base) - 94.68)
+
+
+def test_intervals_come_from_the_images_and_pair_methods():
+    table = load_experiment("table1").select(
+        datasets=["svhn"], methods=["softmax", "lace"], seeds=2
+    )
+    random = np.random.default_rng(0)
+    right, found = {}, {}
+    for cell in table.cells():
+        config = cell.task.config
+        bits = random.random(400) < (0.9 if cell.row == "lace" else 0.8)
+        right[cell.row, config.seed] = bits
+        found[cell.task.name] = Record(line(config, bits), "x")
+    made = make_table(table, found)
+    mean = {row: (right[row, 0] / 2 + right[row, 1] / 2) for row in ("softmax", "lace")}
+    entry = made.entries["lace", "svhn"]
+    assert entry.interval == pytest.approx(mean_interval(100 * mean["lace"]))
+    expected = mean_interval(100 * (mean["lace"] - mean["softmax"]))
+    assert entry.gain_interval == pytest.approx(expected)
+
+    # Other images can't be paired; the means still can.
+    name = next(name for name in found if "-lace-" in name)
+    found[name].line["data_digest"] = "other"
+    again = make_table(table, found).entries["lace", "svhn"]
+    assert again.gain_interval is None
+    assert again.gain == pytest.approx(entry.gain)
+
+
+def test_ranks_follow_what_is_shown(experiment):
+    table = load_experiment("table1").select(datasets=["svhn"], seeds=1)
+    values = {"lace": 95.004, "amc": 94.996, "softmax": 94.5, "center": 94.501}
+    found = make_table(table, records(table, lambda r, c, s: values.get(r), images=100_000))
+    ranks = {entry.row: entry.rank for entry in found.column("svhn")}
+    assert ranks == {
+        **dict.fromkeys(ranks),
+        **{"lace": 1, "amc": 1, "softmax": 2, "center": 2},
+    }
+    lowest = experiment(GRID.replace("label: Accuracy", "best: lowest"))
+    found = make_table(lowest, records(lowest, scatter))
+    assert [entry.rank for entry in found.column("accuracy")] == [1, 2]
+    none = experiment(GRID.replace("label: Accuracy", "best: none"))
+    found = make_table(none, records(none, scatter))
+    assert [entry.rank for entry in found.column("accuracy")] == [None, None]
+
+
+def test_few_and_failed_seeds_are_said(experiment):
+    grid = experiment()
+    found = records(grid, scatter)
+    name = next(name for name in found if name.endswith("s1") and "-lace-" in name)
+    config = found[name].line["config"]
+    found[name] = Record({"status": "failed", "error": "no", "config": config}, f"runs/{name}")
+    table = make_table(grid, found)
+    lace = table.entries["lace", "accuracy"]
+    assert (len(lace.values), lace.wanted, lace.deviation, lace.test) == (1, 2, None, None)
+    assert lace.unfinished == (f"runs/{name} (failed)",)
+    for form in ("terminal", "markdown", "html"):
+        text = render(table, form, width=200)
+        assert "(n = 1)" in text
+        assert "1 runs failed or were cut" in text
+    assert f"runs/{name} (failed)" in render(table, "markdown")
+
+
+def test_scores_go_deeper_and_rows_choose_their_space():
+    table = load_experiment("table2").select(methods=["lace", "lace-whitened"], seeds=1)
+    cell = table.cells()[0]
+    spaces = {"raw_sphere": {"silhouette": 0.5}, "whitened_sphere": {"silhouette": 0.25}}
+    found = {cell.task.name: Record(line(cell.task.config, [1], clusters=spaces), "x")}
+    made = make_table(table, found)
+    assert made.entries["lace", "silhouette"].mean == 0.5
+    assert made.entries["lace-whitened", "silhouette"].mean == 0.25
+    assert made.entries["lace", "homogeneity"].mean is None
+    assert made.entries["lace", "silhouette"].interval is None
+
+
+def test_csv_holds_every_number_unrounded(experiment):
+    grid = experiment()
+    table = make_table(grid, records(grid, scatter))
+    rows = list(csv.DictReader(io.StringIO(render(table, "csv"))))
+    assert [(row["row"], row["column"]) for row in rows] == [
+        *(("softmax", "accuracy"), ("lace", "accuracy"))
+    ]
+    for row in rows:
+        entry = table.entries[row["row"], row["column"]]
+        assert float(row["mean"]) == entry.mean
+        assert list(map(float, row["values"].split())) == list(entry.values.values())
+        assert row["runs"].split() == list(entry.sources)
+    assert (rows[0]["published"], rows[0]["published_deviation"]) == ("90.5", "0.5")
+    assert rows[1]["published"] == ""
+
+
+NASTY = GRID.replace("label: LACE", r"label: 'a|b <i>&_*$%\x#~^{'")
+
+
+def test_every_format_shows_the_numbers_and_escapes_the_rest(experiment):
+    grid = experiment(NASTY)
+    table = make_table(grid, records(grid, scatter))
+    texts = {form: render(table, form, width=200) for form in FORMATS}
+    for form in ("terminal", "markdown", "latex", "html"):
+        assert texts[form].count("90.05 ± 0.49" if form != "latex" else r"90.05 $\pm$ 0.49") == 2
+    assert "paper 90.50 ± 0.50" in texts["terminal"]
+    assert r"a|b <i>&_*$%\x#~^{" in texts["terminal"]
+    assert "**90.05 ± 0.49**" in texts["markdown"]
+    assert "<u>87.90 ± 0.99</u><br>paper 90.50 ± 0.50" in texts["markdown"]
+    assert r"\textbf{90.05 $\pm$ 0.49}" in texts["latex"]
+    assert r"\shortstack{\underline{87.90 $\pm$ 0.99}\\" in texts["latex"]
+    assert (
+        r"a|b $<$i>\&\_*\$\%\textbackslash{}x\#\textasciitilde{}\textasciicircum{}\{"
+        in (texts["latex"])
+    )
+    for sheet in texts["latex"].split(r"\midrule")[1:]:
+        body = sheet.partition(r"\bottomrule")[0].strip().splitlines()
+        assert all(row.endswith(r" \\") for row in body)
+        assert len({row.replace(r"\&", "").count("&") for row in body}) == 1
+    for sheet in texts["markdown"].split("\n\n"):
+        if sheet.startswith("|"):
+            bars = {row.replace("\\|", "").count("|") for row in sheet.splitlines()}
+            assert len(bars) == 1
+
+
+class Balanced(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.text, self.links = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        if tag != "br":
+            self.open.append(tag)
+        self.links += [value for name, value in attributes if name == "href"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_html_is_balanced_escaped_and_links_to_the_runs(experiment):
+    grid = experiment(NASTY)
+    found = records(grid, scatter)
+    page = Balanced(render(make_table(grid, found), "html"))
+    assert r"a|b <i>&_*$%\x#~^{" in page.text
+    assert len(page.links) == 2
+    assert set(page.links) <= {record.source for record in found.values()}
+    assert any(text.endswith("-s0,1") for text in page.text)
+
+
+def test_the_terminal_is_bold_and_underlined_where_it_can_be(experiment):
+    grid = experiment()
+    table = make_table(grid, records(grid, scatter))
+    styled, plain = render(table, styled=True, width=200), render(table, width=200)
+    assert "\x1b[1m" in styled
+    assert "\x1b[4m" in styled
+    assert "\x1b" not in plain
+    assert max(map(len, render(table, width=60).splitlines())) <= 60
+
+
+def test_an_unknown_format_names_the_nearest(experiment):
+    with pytest.raises(ValueError, match="unknown format 'markdwn': did you mean 'markdown'"):
+        render(make_table(experiment(), {}), "markdwn")
+
+
+def test_an_empty_table_shows_what_was_published():
+    text = render(make_table(load_experiment("table1"), {}), "markdown")
+    assert "–<br>paper 70.03 ± 0.90" in text
+    assert json.dumps(text)
