@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+DEMO ?= runs/demo
 
 .PHONY: setup demo test lint bench clean
 
@@ -13,7 +14,8 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/digits.py
+	$(BIN)/torchlace reproduce quick --runs $(DEMO) --jobs 2
+	$(BIN)/torchlace report $(DEMO)/*-s0 --output $(DEMO)/report.html
 
 lint: setup
 	$(BIN)/ruff check .

@@ -50,10 +50,15 @@ _ELSEWHERE = {
     "checks": "_checks",
     "backgrounds": "",
     "data": "",
+    "detection": "",
+    "estimators": "",
     "evaluation": "",
+    "experiments": "",
     "functional": "",
     "heads": "",
+    "inspection": "",
     "models": "",
+    "report": "",
     "training": "",
 }
 

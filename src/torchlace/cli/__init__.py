@@ -9,7 +9,7 @@ try:
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
 
-from torchlace.cli import data, evaluate, predict, show, train
+from torchlace.cli import compare, data, detect, evaluate, predict, report, reproduce, show, train
 
 app = typer.Typer(
     name="torchlace",
@@ -19,9 +19,13 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
+app.command("report")(report.report)
+app.command("detect")(detect.detect)
 app.command("heads")(show.heads)
 app.command("config")(show.config)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

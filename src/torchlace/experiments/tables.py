@@ -110,7 +110,7 @@ def make_table(experiment: Experiment, records: Mapping[str, Record]) -> Table:
             row.name: _entry(experiment, row, column, found[row.name, column.name])
             for row in experiment.rows
         }
-        if experiment.baseline in shown:
+        if experiment.baseline in shown and column.best != "none":
             shown = _compared(shown, experiment.baseline, column, found)
         entries |= {(e.row, e.column): e for e in _ranked(list(shown.values()), column)}
     return Table(experiment, entries, _notes(experiment, entries))

@@ -1,0 +1,127 @@
+"""Embedded features, flat or on the sphere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from torchlace.report.colours import palette
+from torchlace.report.style import FAINT, PAGE, RED, blank, shorten, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Beyond the colours that are told apart at a glance, shapes help.
+_SHAPES = "osD^v<>PX*"
+_COLOURS = 10
+_LISTED = 40
+
+
+@styled
+def embedding_panels(
+    panels: Mapping[str, tuple[ArrayLike, ArrayLike | None]],
+    labels: ArrayLike,
+    class_names: Sequence[str],
+) -> Figure:
+    """Embedded images side by side, coloured by class, signatures as crosses outlined in red.
+
+    Points in the plane are drawn as they are; points in space are drawn around the unit sphere, as
+    Figure 2 of the paper does. Before and after whitening makes its Figure 3.
+
+    Args:
+        panels: for each title the points, (N, 2) or (N, 3), and signatures, (C, same), or None.
+        labels: class of every point, (N,).
+        class_names: a name for each class.
+
+    Example:
+        >>> points = [[0.0, 1.0], [1.0, 0.0]]
+        >>> figure = embedding_panels({"raw": (points, None)}, [0, 1], ["cat", "dog"])
+        >>> len(figure.axes)
+        1
+    """
+    if not panels:
+        raise ValueError("an embedding needs at least one panel")
+    classes = np.asarray(labels)
+    across = min(3, len(panels))
+    down = -(-len(panels) // across)
+    shown = min(len(class_names), _LISTED)
+    columns = max(1, min(10, shown, int(110 / (4 + max(map(len, class_names))))))
+    legend = 0.17 * -(-shown // columns) + 0.1
+    figure = blank(PAGE, down * (PAGE / max(2, across) + 0.2) + legend)
+    for place, (title, (points, signatures)) in enumerate(panels.items(), start=1):
+        where = np.asarray(points, dtype=float)
+        if where.ndim != 2 or len(where) != len(classes) or where.shape[1] not in (2, 3):
+            raise ValueError(
+                f"points of {title!r} must be ({len(classes)}, 2 or 3), one for each label, got "
+                f"{where.shape}"
+            )
+        flat = where.shape[1] == 2
+        axes: Any = figure.add_subplot(down, across, place, projection=None if flat else "3d")
+        if not flat:
+            _sphere(axes)
+        _points(axes, where, classes, class_names)
+        if signatures is not None:
+            _crosses(axes, np.asarray(signatures, dtype=float))
+        axes.set_title(shorten(title, 40))
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles[:shown],
+        names[:shown],
+        title=f"the first {shown} of {len(class_names)} classes"
+        if shown < len(class_names)
+        else None,
+        loc="outside lower center",
+        ncols=columns,
+        markerscale=2.5,
+        handletextpad=0.1,
+        columnspacing=1.0,
+    )
+    return figure
+
+
+def _points(
+    axes: Any, where: NDArray[np.float64], labels: NDArray[Any], class_names: Sequence[str]
+) -> None:
+    size = float(np.clip(9000 / max(len(where), 1), 2.5, 14))
+    for label, colour in enumerate(palette(len(class_names))):
+        axes.scatter(
+            *where[labels == label].T,
+            s=size,
+            color=colour,
+            marker=_SHAPES[label // _COLOURS % len(_SHAPES)],
+            linewidths=0,
+            label=shorten(class_names[label]),
+            rasterized=len(where) > 2000,
+        )
+    if where.shape[1] == 2:
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(True)
+        axes.spines[:].set_color(FAINT)
+
+
+def _crosses(axes: Any, where: NDArray[np.float64]) -> None:
+    style: dict[str, Any] = {"marker": "X", "color": "white", "edgecolors": RED, "zorder": 5}
+    if where.shape[1] == 3:
+        # Just outside, or the points would hide them.
+        where = where * 1.04
+    axes.scatter(*where.T, s=42, linewidths=1.1, **style)
+
+
+def _sphere(axes: Any) -> None:
+    turn, rise = np.mgrid[0 : 2 * np.pi : 25j, 0 : np.pi : 13j]
+    axes.plot_wireframe(
+        np.cos(turn) * np.sin(rise),
+        np.sin(turn) * np.sin(rise),
+        np.cos(rise),
+        color=FAINT,
+        linewidth=0.4,
+    )
+    axes.set_axis_off()
+    # By itself matplotlib draws the wires over the points.
+    axes.computed_zorder = False
+    axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    axes.set_box_aspect((1, 1, 1), zoom=1.6)

@@ -1,0 +1,39 @@
+"use strict";
+// What the other scripts share: the payload, packed numbers, colours of the theme.
+
+const parts = JSON.parse(document.getElementById("payload").textContent);
+const partOf = new Map(parts.map((part) => [part.id, part]));
+const runOf = new Map(parts.flatMap((part) => part.runs.map((run) => [run.id, run])));
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const coarse = matchMedia("(pointer: coarse)");
+
+function unpack(text, Kind) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Kind(bytes.buffer);
+}
+
+// Plotly reads some tags and entities in names; names are text.
+function plain(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+function shorten(text, longest) {
+  return text.length > longest ? text.slice(0, longest - 1) + "…" : text;
+}
+
+function ink(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+}
+
+function pressed(button) {
+  return button.getAttribute("aria-pressed") === "true";
+}
+
+function press(button, on) {
+  button.setAttribute("aria-pressed", String(on));
+}
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : dark.matches;
+}

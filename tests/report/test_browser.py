@@ -1,0 +1,324 @@
+"""The page in a real browser."""
+
+import io
+import re
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from PIL import Image
+from report.runs import NAMES
+
+from torchlace.report import write_report
+
+SPHERE = "#d0 .card:not([hidden]) .sphere"
+SHOWN = ".plot:not([hidden] *)"
+# One sphere above the other: fewer are drawn at a time, which takes long without a GPU.
+SMALL = (700, 600)
+
+
+def see(page, selector):
+    """Scroll there and wait until what is there is drawn."""
+    element = page.locator(selector).first
+    element.scroll_into_view_if_needed()
+    page.wait_for_function("e => e.dataset.drawn === 'true'", arg=element.element_handle())
+    return element
+
+
+def see_all(page):
+    for number in range(page.locator(SHOWN).count()):
+        element = page.locator(SHOWN).nth(number)
+        element.scroll_into_view_if_needed()
+        page.wait_for_function("e => e.dataset.drawn === 'true'", arg=element.element_handle())
+
+
+def column(page, table, number):
+    cells = page.locator(f"[aria-labelledby={table}] tbody tr > :nth-child({number})")
+    return [text.removesuffix(" (best)") for text in cells.all_text_contents()]
+
+
+def points(sphere):
+    return sphere.evaluate("e => Array.from(e.data[2].x)")
+
+
+def test_opens_without_error_or_request_draws_every_figure_and_fits_every_screen(opened, made):
+    page = opened()
+    see_all(page)
+    assert [said for said in page.said if said[0] == "error"] == []
+    asked = [url for url in page.requests if not url.startswith("data:")]
+    assert asked == [made.page.as_uri()]
+    kinds = page.locator(SHOWN).evaluate_all("all => all.map(e => e.dataset.plot)")
+    assert set(kinds) == {
+        *("bars", "curves", "sphere", "confusion", "reliability", "angles", "spectrum")
+    }
+    empty = page.locator(SHOWN).evaluate_all(
+        "all => all.filter(e => e.dataset.plot !== 'sphere').filter(e => "
+        "!e.querySelector('.trace, .points path, .hm image, .heatmaplayer image')).length"
+    )
+    assert empty == 0
+    for width in (1280, 768, 390, 320):
+        page.set_viewport_size({"width": width, "height": 844})
+        # Figures follow a little later.
+        page.wait_for_function(
+            "([html, width]) => html.clientWidth === width && html.scrollWidth <= width",
+            arg=[page.evaluate_handle("document.documentElement"), width],
+        )
+
+
+def test_the_spheres_show_colours(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    for _ in range(10):
+        picture = np.asarray(Image.open(io.BytesIO(sphere.screenshot())).convert("RGB")).astype(int)
+        vivid = picture[np.ptp(picture, axis=-1) > 80] // 32
+        if len(np.unique(vivid, axis=0)) >= 5:
+            return
+        page.wait_for_timeout(500)
+    raise AssertionError("hardly any colours on the sphere")
+
+
+def test_the_switch_changes_the_space(opened):
+    page = opened(*SMALL)
+    sphere = see(page, "#d0 .card:not([hidden]):has(h4:text-is('lace-0')) .sphere")
+    before = points(sphere)
+    page.locator("label", has_text="After whitening").first.click()
+    after = points(see(page, "#d0 .card:not([hidden]):has(h4:text-is('lace-0')) .sphere"))
+    assert len(after) == len(before) == 359
+    assert after != before
+    assert "After whitening" in sphere.locator("xpath=..").inner_text()
+    softmax = see(page, "#d0 .card:has(h4:text-is('softmax-0')) .sphere")
+    assert "no common whitened space" in softmax.locator("xpath=..").inner_text()
+
+
+def test_the_legend_takes_classes_off_and_on(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    every = len(points(sphere))
+    chip = page.locator("#d0 .classes [data-class='3']")
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "false"
+    assert len(points(sphere)) == every - 37
+    assert sphere.evaluate("e => e.data[3].x.length") == 9 * 6
+    page.locator("#d0 .classes [data-all=false]").click()
+    assert points(sphere) == []
+    chip.focus()
+    page.keyboard.press("Space")
+    assert len(points(sphere)) == 37
+    page.locator("#d0 .classes [data-all=true]").click()
+    assert len(points(sphere)) == every
+
+
+def test_pointing_at_an_image_shows_it(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    box = sphere.bounding_box()
+    page.evaluate(
+        "([selector, at]) => { const e = document.querySelector(selector);"
+        "dispatchEvent(new PointerEvent('pointermove', at));"
+        "e.emit('plotly_hover', {points: [{curveNumber: 2, pointNumber: 7}]}); }",
+        [SPHERE, {"clientX": box["x"] + 50, "clientY": box["y"] + 50}],
+    )
+    hover = page.locator("#hover")
+    assert hover.is_visible()
+    assert re.search(r"\d\n(recognised|taken for \d) at \d+ %\ntest image 7", hover.inner_text())
+    style = hover.locator(".picture").evaluate(
+        "e => [getComputedStyle(e).backgroundImage.slice(0, 20), e.style.backgroundPosition]"
+    )
+    # 359 images in rows of 19, 72 pixels each.
+    assert style == ['url("data:image/webp', "-504px 0px"]
+    page.evaluate(f"document.querySelector('{SPHERE}').emit('plotly_unhover')")
+    assert not hover.is_visible()
+
+
+def test_the_mouse_finds_an_image(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    box = sphere.bounding_box()
+    places = product(range(30, int(box["height"]) - 30, 12), range(60, int(box["width"]) - 60, 12))
+    for down, across in [*places] * 3:
+        page.mouse.move(box["x"] + across, box["y"] + down)
+        if page.locator("#hover").is_visible():
+            return
+    raise AssertionError("no image under the mouse anywhere on the sphere")
+
+
+def test_keys_turn_the_sphere(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    eye = "e => { const {x, y, z} = e.layout.scene.camera.eye; return [x, y, z]; }"
+    before = sphere.evaluate(eye)
+    sphere.focus()
+    page.keyboard.press("ArrowLeft")
+    turned = sphere.evaluate(eye)
+    assert turned != before
+    assert turned[2] == pytest.approx(before[2])
+    page.keyboard.press("+")
+    assert sum(v * v for v in sphere.evaluate(eye)) < sum(v * v for v in turned)
+    page.keyboard.press("Home")
+    assert sphere.evaluate(eye) == pytest.approx(before)
+
+
+def test_a_sphere_out_of_sight_gives_its_context_back_and_keeps_its_view(opened):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    page.locator("#d0 .card:not([hidden]) [data-turn=in]").first.click()
+    eye = sphere.evaluate("e => e.layout.scene.camera.eye.x")
+    page.locator("footer").scroll_into_view_if_needed()
+    page.wait_for_function(f"!document.querySelector('{SPHERE}').dataset.drawn")
+    assert page.locator("canvas").count() == page.locator(".sphere[data-drawn] canvas").count()
+    see(page, SPHERE)
+    assert sphere.evaluate("e => e.layout.scene.camera.eye.x") == pytest.approx(eye)
+
+
+def test_curves_switch_and_follow_the_runs(opened):
+    page = opened()
+    curves = see(page, "#d0 .curves")
+    accuracy = curves.evaluate("e => e.data.map(t => [...t.y])")
+    assert len(accuracy) == 6
+    page.locator("label", has_text="Validation loss").first.click()
+    losses = curves.evaluate("e => e.data.map(t => [...t.y])")
+    assert losses != accuracy
+    page.locator("#d0 .runs .chip", has_text="softmax-0").click()
+    assert curves.evaluate("e => e.data.length") == 4
+    hidden = page.locator("#d0 .card:has(h4:text-is('softmax-0'))")
+    assert hidden.count() > 0
+    assert all(not hidden.nth(n).is_visible() for n in range(hidden.count()))
+
+
+def test_tables_sort_by_a_click_numbers_by_value_words_by_letter(opened):
+    page = opened()
+    head = page.locator("[aria-labelledby=d0-t-clusters] thead th", has_text="Calinski")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    values = [float(text.replace(",", "")) for text in column(page, "d0-t-clusters", 6)]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 3
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    values = [float(text.replace(",", "")) for text in column(page, "d0-t-clusters", 6)]
+    assert values == sorted(values)
+    name = page.locator("[aria-labelledby=d0-t-clusters] thead th", has_text="Run")
+    name.locator("button").click()
+    assert head.get_attribute("aria-sort") is None
+    assert column(page, "d0-t-clusters", 1) == sorted(column(page, "d0-t-clusters", 1))
+
+
+def test_tables_sort_by_the_keyboard_with_what_is_missing_last(opened):
+    page = opened()
+    head = page.locator("[aria-labelledby=d0-t-compare] thead th", has_text="whitened")
+    head.locator("button").focus()
+    for key, state in (("Enter", "descending"), ("Space", "ascending")):
+        page.keyboard.press(key)
+        assert head.get_attribute("aria-sort") == state
+        assert column(page, "d0-t-compare", 9)[-1] == "–"
+
+
+def test_markup_in_names_stays_text(opened):
+    page = opened(*SMALL)
+    see(page, "#d1 .confusion")
+    see(page, "#d1 .sphere")
+    assert page.evaluate("window.broken") is None
+    assert page.locator("main img, main b b, main i").count() == 0
+    chips = page.locator("#d1 .classes [data-class]").all_inner_texts()
+    assert chips == NAMES
+    ticks = page.locator("#d1 .confusion .ytick text").all_text_contents()
+    assert ticks[0] == "<b>bold</b>"
+    assert ticks[2] == "a & b"
+    assert page.locator("#d1 h4").first.inner_text() == "<i>marked<i>"
+    page.evaluate(
+        "document.querySelector('#d1 .sphere').emit('plotly_hover', "
+        "{points: [{curveNumber: 3, pointNumber: 6}]})"
+    )
+    assert page.locator("#hover p").inner_text() == f"signature of {NAMES[1]}"
+
+
+def test_markup_stays_text_in_labels_that_follow_the_mouse(opened):
+    page = opened()
+    heat = see(page, "#d1 .confusion")
+    box = heat.locator(".heatmaplayer image").bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    page.wait_for_selector("#hover:not([hidden])")
+    said = page.locator("#hover p").inner_text()
+    assert re.fullmatch(r"<b>bold</b> taken for <b>bold</b>\n\d+ of \d+ images", said)
+    assert not page.locator("#hover .picture").is_visible()
+    curves = see(page, "#d1 .curves")
+    curves.locator(".point").first.hover(force=True)
+    page.wait_for_selector("#d1 .curves .hovertext")
+    assert "<i>marked<i>" in curves.locator(".hovertext").text_content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_follows_the_scheme_of_the_system_and_the_button(opened, scheme):
+    page = opened(color_scheme=scheme)
+    bars = see(page, "#d0 .bars")
+    shade = "() => getComputedStyle(document.body).backgroundColor"
+    text = "e => e.layout.font.color"
+    first = (page.evaluate(shade), bars.evaluate(text))
+    button = page.locator("#theme")
+    assert button.get_attribute("aria-pressed") == str(scheme == "dark").lower()
+    button.click()
+    assert button.get_attribute("aria-pressed") == str(scheme != "dark").lower()
+    second = (page.evaluate(shade), bars.evaluate(text))
+    assert {first[0], second[0]} == {"rgb(246, 247, 249)", "rgb(17, 21, 27)"}
+    assert first[1] != second[1]
+    button.click()
+    assert page.evaluate(shade) == first[0]
+
+
+def test_says_what_figures_show_and_names_every_control(opened):
+    page = opened()
+    unnamed = page.evaluate(
+        """[...document.querySelectorAll("[role=img], [role=application], [role=group]")]
+            .filter(e => !e.getAttribute("aria-label")).length
+        + [...document.querySelectorAll("button, a, summary")]
+            .filter(e => !(e.getAttribute("aria-label") || e.textContent.trim())).length
+        + [...document.querySelectorAll("input")].filter(e => !e.labels.length).length"""
+    )
+    assert unnamed == 0
+    levels = page.locator("h1, h2, h3, h4, h5").evaluate_all("all => all.map(e => +e.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_tab_reaches_the_first_controls_in_order(opened):
+    page = opened()
+    reached = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert reached[0] == "Skip to the figures"
+    assert "Dark mode" in reached
+
+
+def test_nothing_moves_for_those_who_want_it_still(opened):
+    page = opened(reduced_motion="reduce")
+    moving = page.evaluate(
+        "[...document.querySelectorAll('*')].filter(e => { const s = getComputedStyle(e);"
+        "return s.animationName !== 'none' || s.transitionDuration.split(', ')"
+        ".some(t => t !== '0s') || s.scrollBehavior === 'smooth'; }).length"
+    )
+    assert moving == 0
+
+
+def test_reads_without_scripts(opened, chromium, made):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(made.page.as_uri())
+    assert page.locator("[aria-labelledby=d0-t-runs] tbody tr").count() == 3
+    assert page.locator("noscript").count() == 1
+    assert page.locator(".pictures .picture").count() > 0
+    context.close()
+
+
+def test_a_page_without_runs_opens_too(chromium, made, tmp_path):
+    report = write_report([made.runs["unfinished"]], tmp_path / "report.html")
+    page = chromium.new_page()
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(report.path.as_uri())
+    page.wait_for_timeout(300)
+    assert page.locator(".notice li").count() == 1
+    assert said == []
+    page.close()

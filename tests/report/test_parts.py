@@ -1,0 +1,245 @@
+"""The parts of a page: grouping, sentences, examples, sheets, payload, tables."""
+
+import base64
+import io
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.stats import binomtest
+
+from torchlace.data import MemoryImages
+from torchlace.report.page.examples import examples
+from torchlace.report.page.gather import Collection, Shown, _names
+from torchlace.report.page.grouping import Spread, group_runs
+from torchlace.report.page.payload import UNIT, packed
+from torchlace.report.page.sprites import make_sheet
+from torchlace.report.page.summary import confusions, summarise
+from torchlace.report.page.tables import classes_table, settings_table
+from torchlace.training import TrainConfig
+
+NAMES = ["cat", "dog", "owl"]
+LABELS = torch.arange(300) % 3
+
+
+def run(name, wrong=0, first=0, **settings):
+    """A run that takes ``wrong`` of the dogs for owls, from the ``first`` on."""
+    chosen = LABELS.clone()
+    dogs = (LABELS == 1).nonzero().flatten()[first : first + wrong]
+    chosen[dogs] = 2
+    logits = 4 * torch.nn.functional.one_hot(chosen, 3).float()
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (LABELS.numpy(), chosen.numpy()), 1)
+    right = (chosen == LABELS).double()
+    scores = {
+        "accuracy": 100 * right.mean().item(),
+        "confusion": confusion.tolist(),
+        "class_accuracy": [100.0, 100.0 - wrong, None],
+    }
+    inspection = SimpleNamespace(
+        config=TrainConfig(**settings),
+        class_names=NAMES,
+        labels=LABELS,
+        logits=logits,
+        temperature=0.5,
+        scores=scores,
+    )
+    return Shown(name, inspection, {})
+
+
+def sentences(*runs):
+    collection = Collection("animals", list(runs), None)
+    return summarise(collection, group_runs(runs))
+
+
+def test_seeds_and_machines_are_grouped_and_settings_are_not():
+    runs = [
+        run("a", 3, seed=0, device="cpu"),
+        run("b", 5, seed=1, workers=7),
+        run("c", 1, seed=0, lr=0.01),
+        run("d", 9, head="softmax", backbone="small-cnn"),
+        run("e", 9, head="softmax", data="elsewhere.npz", backbone="small-cnn"),
+    ]
+    groups = group_runs(runs)
+    assert [[each.name for each in group.runs] for group in groups] == [
+        ["c"],
+        ["a", "b"],
+        ["d", "e"],
+    ]
+    assert [group.label for group in groups] == [
+        "lace, lr 0.01",
+        "lace, lr 0.001",
+        "softmax, lr 0.001",
+    ]
+
+
+def test_options_of_the_head_tell_groups_apart():
+    groups = group_runs([run("a", 1, head_options={"scale": 3.0}), run("b", 2)])
+    assert [group.label for group in groups] == ["lace, scale 3.0", "lace"]
+
+
+def test_spread_is_the_mean_and_the_deviation_of_a_sample():
+    values = [98.1, 98.4, 99.3]
+    text = Spread(values).text(3)
+    assert text == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert Spread([5.0]).text(1) == "5.0"
+
+
+def test_one_run_is_summed_up():
+    first, *rest = sentences(run("a", 30))
+    assert first == "lace is right on 90.0 % of 300 test images of animals."
+    assert rest == ["The most frequent mistake of a: dog taken for owl, 30 times."]
+    assert sentences(run("a"))[1] == "a makes no mistake."
+
+
+def test_two_runs_are_compared_on_the_same_images():
+    first, chance, *_ = sentences(run("a", 6), run("b", 30, head="softmax"))
+    assert first.endswith("animals, 8.0 points more than softmax (90.0 %).")
+    assert chance.startswith("On 24 images only one of the two is right, lace on 24: ")
+    assert "hardly chance (p < 0.001)" in chance
+    _, chance, *_ = sentences(run("a", 6), run("b", 8, first=4, head="softmax"))
+    p = binomtest(6, 10).pvalue
+    assert chance == (
+        f"On 10 images only one of the two is right, lace on 6: that can be chance (p = {p:.2g})."
+    )
+
+
+def test_a_tie_is_called_one():
+    first, chance, *_ = sentences(run("a", 6), run("b", 6, head="softmax"))
+    assert "as often as softmax (98.0 %)" in first
+    assert chance == "They are right on the very same images."
+
+
+def test_seeds_speak_for_their_scatter():
+    lace = [run(f"a{n}", wrong, seed=n) for n, wrong in enumerate((6, 7, 8))]
+    worse = [run(f"b{n}", wrong, seed=n, head="softmax") for n, wrong in enumerate((30, 31, 33))]
+    close = [run(f"b{n}", wrong, seed=n, head="softmax") for n, wrong in enumerate((2, 8, 14))]
+    first, chance, *_ = sentences(*lace, *worse)
+    assert "97.7 ± 0.3 % of 300 test images of animals (mean of 3 runs)" in first
+    assert chance == "That is more than their runs scatter."
+    assert sentences(*lace, *close)[1] == "Their runs scatter as much: take it for a tie."
+    assert "With one run of softmax" in sentences(*lace, worse[0])[1]
+
+
+def test_the_others_are_named():
+    text = " ".join(sentences(run("a"), run("b", 9, head="amc"), run("c", 30, head="softmax")))
+    assert "Behind them: softmax, 90.0 %." in text
+
+
+def test_confusions_are_the_largest_off_the_diagonal():
+    counts = np.random.default_rng(0).integers(0, 99, (6, 6))
+    found = confusions(counts, 5)
+    off = counts[~np.eye(6, dtype=bool)]
+    assert [count for *_, count in found] == sorted(off.tolist(), reverse=True)[:5]
+    assert all(i != j and counts[i, j] == count for i, j, count in found)
+    assert confusions(np.eye(4), 3) == []
+
+
+def test_examples_are_the_most_confident_mistakes_and_the_least_certain_images():
+    generator = torch.Generator().manual_seed(0)
+    shown = run("a")
+    found = shown.inspection
+    found.logits = 3 * torch.randn(300, 3, generator=generator)
+    chosen = found.logits.argmax(1)
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (LABELS.numpy(), chosen.numpy()), 1)
+    found.scores["confusion"] = confusion.tolist()
+    picked = examples(found)
+    chances = torch.softmax(found.logits.double() / found.temperature, 1).numpy()
+    top = chances.max(1)
+    mistakes = np.flatnonzero(chosen.numpy() != LABELS.numpy())
+    assert [each.index for each in picked.worst] == mistakes[np.argsort(-top[mistakes])][
+        :12
+    ].tolist()
+    entropy = -(chances * np.log(np.maximum(chances, 1e-300))).sum(1)
+    assert [each.index for each in picked.uncertain] == np.argsort(-entropy)[:12].tolist()
+    worst = picked.worst[0]
+    assert worst.true == NAMES[LABELS[worst.index]]
+    assert worst.likeliest[0] == NAMES[chosen[worst.index]] != worst.true
+    assert worst.chances[0] == pytest.approx(100 * top[worst.index])
+    for pair in picked.pairs:
+        assert {each.true for each in pair.examples} == {pair.true}
+        assert {each.likeliest[0] for each in pair.examples} == {pair.taken}
+        assert pair.share == pytest.approx(pair.count)
+
+
+def decode(uri):
+    head, _, content = uri.partition(",")
+    assert head == "data:image/webp;base64"
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_sheet_holds_every_image_at_its_place(channels):
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (40, channels, 8, 8), dtype=torch.uint8, generator=generator)
+    images = MemoryImages(pixels, torch.zeros(40, dtype=torch.int64))
+    indices = [3, 5, 39, 0, 17]
+    sheet = make_sheet(images, indices)
+    assert (sheet.cell, sheet.columns, sheet.rows, sheet.shown) == (8, 3, 2, 72)
+    picture = decode(sheet.uri)
+    for index in indices:
+        left, top = (-int(v.removesuffix("px")) // 72 for v in sheet.position(index).split())
+        cell = picture[8 * top : 8 * top + 8, 8 * left : 8 * left + 8]
+        expected = pixels[index].permute(1, 2, 0).expand(-1, -1, 3).numpy()
+        np.testing.assert_array_equal(cell[..., :3], expected)
+
+
+def test_many_or_large_images_make_no_larger_sheet():
+    images = MemoryImages(torch.zeros(5000, 1, 64, 48, dtype=torch.uint8), torch.zeros(5000).long())
+    sheet = make_sheet(images, range(5000))
+    assert sheet.cell == 32
+    height, width = decode(sheet.uri).shape[:2]
+    assert width * height < 5.4e6
+    assert make_sheet(images, range(10)).cell == 64
+
+
+def test_packed_numbers_come_back_as_the_page_reads_them():
+    points = np.random.default_rng(0).uniform(-1, 1, (50, 3))
+    back = np.frombuffer(base64.b64decode(packed(np.rint(UNIT * points), "<i2")), "<i2") / UNIT
+    assert np.abs(back.reshape(50, 3) - points).max() < 2e-5
+
+
+def test_names_are_as_short_as_tells_runs_apart(tmp_path):
+    paths = [tmp_path / "a" / "x", tmp_path / "b" / "x", tmp_path / "a" / "y"]
+    assert list(_names(paths)) == ["a/x", "b/x", "a/y"]
+    assert list(_names([*paths[::2], tmp_path / "b" / ".." / "a" / "x"])) == ["x", "y"]
+
+
+def test_a_class_without_images_has_no_accuracy():
+    table = classes_table(Collection("animals", [run("a", 4)], None))
+    assert [row[2].text for row in table.rows] == ["100.0", "96.0", "–"]
+    assert [row[1].value for row in table.rows] == [100, 100, 100]
+
+
+def test_settings_are_split_into_those_that_differ_and_the_rest():
+    runs = [run("a", lr=0.01), run("b", seed=3)]
+    differing = settings_table(runs, differing=True)
+    common = settings_table(runs, differing=False)
+    assert [[cell.text for cell in row] for row in differing.rows] == [
+        ["lr", "0.01", "0.001"],
+        ["seed", "0", "3"],
+    ]
+    assert len(differing.rows) + len(common.rows) == len(TrainConfig().as_dict())
+    assert json.dumps([cell.value for row in common.rows for cell in row])
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["a-lace-x-s0", "a-lace-learned-x-s0"], ["lace", "lace-learned"]),
+        (["a-lace-0", "a-lace-1"], ["lace-0", "lace-1"]),
+        (["lace-0", "softmax-1"], ["lace-0", "softmax-1"]),
+        (["only-one"], ["only-one"]),
+        (["x", "x-y"], ["x", "x-y"]),
+    ],
+)
+def test_names_lose_what_all_of_them_share(names, shown, tmp_path):
+    from torchlace.report.page.gather import _names
+
+    found = _names(tmp_path / name for name in names)
+    assert list(found) == shown
+    assert [path.name for path in found.values()] == names
