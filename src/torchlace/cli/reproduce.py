@@ -21,9 +21,11 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="An experiment (see --list), or your own YAML file.")
     ] = None,
-    datasets: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Only these, separated by commas; repeatable.")
+    ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Only these rows or heads, separated by commas.")
+        list[str] | None, typer.Option(help="Only these rows or heads, likewise.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many  [default: the experiment's]")] = None,
     protocol: Annotated[
@@ -230,8 +232,8 @@ def _conclude(outcome: Outcome) -> int:
     return 1 if outcome.failed else 0
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()] if text else []
+def _names(given: list[str] | None) -> list[str]:
+    return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
 
 
 def _given(**settings: Any) -> dict[str, Any]:
