@@ -1,0 +1,220 @@
+"""What scikit-learn expects of a classifier of features, whatever is behind it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from torchlace.estimators.samples import Array, Samples, merge_copies
+from torchlace.heads import LACE, Head
+
+_FLOATS = (np.float64, np.float32)
+_ROWS = 16384
+
+
+class FeatureClassifier(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Arrays in and arrays out; an embedding and a head in between.
+
+    Subclasses define :meth:`_train` and :meth:`_advance`, which leave ``embedding_`` and ``head_``.
+    """
+
+    embedding_: nn.Module
+    head_: Head
+    classes_: Array
+    n_features_in_: int
+    n_iter_: int
+    class_weight: Any
+    device: str | torch.device
+    random_state: Any
+    verbose: bool
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from all samples.
+
+        Args:
+            X: features, (N, d), an array or a tensor.
+            y: labels, (N,), of any type.
+            sample_weight: of each sample, (N,): one of weight zero counts for nothing, one of
+                weight two as two of weight one.
+        """
+        X, y, counts = self._checked(X, y, sample_weight, reset=True)
+        self.classes_, targets = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least two classes, got one class only: "
+                f"{self.classes_[0]!r}"
+            )
+        self._train(self._samples(X, targets, counts))
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from some more samples.
+
+        Args:
+            X: features, (N, d).
+            y: labels, (N,).
+            classes: all labels there will be; needed in the first call.
+            sample_weight: as in :meth:`fit`.
+        """
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all samples at once; give partial_fit a "
+                "dictionary of weights, or sample_weight"
+            )
+        first = _check_partial_fit_first_call(self, classes)
+        X, y, counts = self._checked(X, y, sample_weight, reset=first)
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y holds labels that are none of the classes {self.classes_}: {unknown}; name all "
+                "classes in the first call to partial_fit"
+            )
+        if hasattr(self, "head_"):
+            self._to_device()
+            X = X.astype(self.head_.temperature.cpu().numpy().dtype, copy=False)
+        self._advance(self._samples(X, np.searchsorted(self.classes_, y), counts))
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """The label of every sample, (N,)."""
+        logits = self._apply(X, lambda features: self.head_(features))
+        labels: Array = self.classes_[logits.argmax(axis=1)]
+        return labels
+
+    def decision_function(self, X: Any) -> Array:
+        """Logits, (N, C); for two classes what the second has over the first, (N,)."""
+        logits = self._apply(X, lambda features: self.head_(features))
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, calibrated where samples could be held out, (N, C)."""
+        return self._apply(X, lambda features: self.head_.probabilities(features))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of :meth:`predict_proba`, (N, C)."""
+        return self._apply(X, self._log_probabilities)
+
+    def transform(self, X: Any) -> Array:
+        """Features as the classes are compared in: embedded and, by LACE heads, whitened."""
+        return self._apply(X, lambda features: self._whiten(features)[:, : self._n_features_out])
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.head_.in_features
+
+    def _log_probabilities(self, features: Tensor) -> Tensor:
+        return torch.log_softmax(self.head_(features) / self.head_.temperature, dim=1)
+
+    def _whiten(self, features: Tensor) -> Tensor:
+        return self.head_.whiten(features) if isinstance(self.head_, LACE) else features
+
+    def _train(self, samples: Samples) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _train")
+
+    def _advance(self, samples: Samples) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _advance")
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Array, ...]:
+        """Features, labels and weights as arrays, without samples of weight zero."""
+        X, y = validate_data(self, _array(X), _array(y), dtype=_FLOATS, reset=reset)
+        check_classification_targets(y)
+        counts = _check_sample_weight(_array(sample_weight), X, dtype=X.dtype)
+        there = counts > 0
+        if (counts < 0).any() or not there.any():
+            raise ValueError(
+                "sample_weight must hold no negative and some positive weight, got "
+                f"{counts.min():g} to {counts.max():g}"
+            )
+        return (X, y, counts) if there.all() else (X[there], y[there], counts[there])
+
+    def _samples(self, X: Array, targets: Array, counts: Array) -> Samples:
+        """On the device, with class weights."""
+        self._seed = int(check_random_state(self.random_state).randint(2**31))
+        X, targets, counts = merge_copies(X, targets, counts, self._seed)
+        mass = np.bincount(targets, counts, len(self.classes_))
+        if self.class_weight == "balanced":
+            balance = mass.sum() / (len(mass) * mass)
+        else:
+            balance = compute_class_weight(
+                self.class_weight, classes=self.classes_, y=self.classes_[targets]
+            )
+        counts = counts.astype(X.dtype, copy=False)
+        weights = counts * balance[targets].astype(X.dtype)
+        if not weights.sum() > 0:
+            raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
+        device = self._device()
+        return Samples(*(_tensor(part).to(device) for part in (X, targets, counts, weights)))
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = torch.device(self.device)
+        if device.type == "mps":
+            raise ValueError('statistics are kept in fp64, which mps lacks: use device="cpu"')
+        return device
+
+    def _apply(self, X: Any, function: Callable[[Tensor], Tensor]) -> Array:
+        """What ``function`` of the embedded features gives, some thousand rows at a time."""
+        check_is_fitted(self, "head_")
+        X = validate_data(self, _array(X), dtype=_FLOATS, reset=False)
+        self._to_device()
+        embedding = self.embedding_.eval()
+        self.head_.eval()
+        like = self.head_.temperature
+        with torch.inference_mode():
+            found = [function(embedding(rows.to(like))) for rows in _tensor(X).split(_ROWS)]
+            joined: Array = torch.cat(found).cpu().numpy()
+        return joined
+
+    def _to_device(self) -> None:
+        """What was fitted, perhaps on another machine, onto the device of this one."""
+        self.embedding_.to(self._device())
+        self.head_.to(self._device())
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {text}", flush=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        # A model fitted on a GPU opens on a machine without one.
+        modules = {name: part for name, part in state.items() if isinstance(part, nn.Module)}
+        return {**state, **{name: copy.deepcopy(part).cpu() for name, part in modules.items()}}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _array(values: Any) -> Any:
+    """Tensors as arrays; half precision, which few arrays know, as float32."""
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.float() if values.dtype in (torch.half, torch.bfloat16) else values).numpy()
+
+
+def _tensor(array: Array) -> Tensor:
+    # Torch warns of memory that can't be written to, whether it wants to or not.
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -1,0 +1,250 @@
+"""LACE on features that no network will adapt to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchlace._checks import check_choice, check_number
+from torchlace.estimators.background import Fixed, Spectrum
+from torchlace.estimators.embedding import Hidden, Homogeneous
+from torchlace.estimators.head import HeadClassifier
+from torchlace.estimators.moments import ClassMoments, empty_moments, merge
+from torchlace.estimators.samples import Samples
+from torchlace.estimators.search import LEAST_SHRINKAGE, Choice, choose
+from torchlace.estimators.signatures import class_directions, fit_signatures
+from torchlace.functional import unit
+from torchlace.heads import LACE, Head
+from torchlace.heads.cosine import Scale
+
+
+class LACEClassifier(HeadClassifier):
+    """Cosines to class signatures in the space whitened by the background, on given features.
+
+    The background is what varies within classes: mean and pooled covariance are computed in closed
+    form, in units of the features' deviations, and shrunk. Signatures follow by L-BFGS. How much to
+    shrink and the scale of the cosines are chosen on samples held out, whose cross-entropy at the
+    best temperature decides; then everything is fitted to all samples.
+
+    Behind hidden layers the embedding adapts to the head: there it is :class:`torchlace.LACE` with
+    its own defaults, trained by Adam as in :class:`HeadClassifier`.
+
+    Args:
+        shrinkage: of the covariance towards its mean variance: ``"auto"`` (chosen, from what Ledoit
+            and Wolf say), ``"ledoit-wolf"``, or a number in [1e-6, 1].
+        scale: what cosines are multiplied by: ``"auto"`` (chosen) or a number.
+        fit_intercept: give the whitened features a constant last coordinate, as long as they
+            usually are. Without it a class near the mean of all has no direction of its own; then
+            scores are ACE's.
+        hidden: width of a hidden layer in front, or a tuple of widths; none if omitted.
+        activation: of the hidden layers: ``"relu"``, ``"tanh"`` or ``"identity"``.
+        class_weight: None, ``"balanced"``, or a dictionary from labels to weights. It counts in the
+            loss, not in the background.
+        max_iter: iterations of L-BFGS at most; epochs with ``hidden``.
+        tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
+            counts as an improvement of the loss.
+        validation_fraction: share of each class to hold out. Small sets are held out in up to
+            five parts in turn, until a thousand samples were.
+        learning_rate: of Adam, with ``hidden`` and in :meth:`partial_fit`.
+        alpha: weight decay, likewise.
+        batch_size: samples in a step, likewise; ``"auto"``: a fiftieth of them, 32 to 512.
+        early_stopping: with ``hidden``, keep the weights of the lowest validation loss.
+        n_iter_no_change: with ``hidden``, stop after so many epochs without an improvement.
+        warm_start: let :meth:`fit` start from the signatures of the last one.
+        random_state: seed of the split, and of what else is random.
+        device: ``"auto"`` (CUDA where there is one), or a torch device.
+        verbose: print what is tried and how the loss falls.
+
+    Attributes:
+        classes_: the labels, sorted.
+        embedding_: the torch module in front of the head.
+        head_: the :class:`torchlace.LACE`; ``head_.fold()`` gives plain layers.
+        shrinkage_: the shrinkage in use (without ``hidden``).
+        scale_: the scale in use.
+        n_iter_: iterations of the last fit.
+        n_features_in_: width of the features.
+        feature_names_in_: their names, where they had any.
+
+    Example:
+        >>> from sklearn.datasets import load_digits
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = LACEClassifier(random_state=0).fit(X[:1500], y[:1500])
+        >>> model.score(X[1500:], y[1500:]) > 0.9, model.transform(X).shape
+        (True, (1797, 64))
+    """
+
+    head_: LACE
+
+    def __init__(
+        self,
+        *,
+        shrinkage: float | Literal["auto", "ledoit-wolf"] = "auto",
+        scale: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        hidden: Hidden = None,
+        activation: str = "relu",
+        class_weight: Any = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        validation_fraction: float = 0.2,
+        learning_rate: float = 3e-3,
+        alpha: float = 1e-4,
+        batch_size: int | str = "auto",
+        early_stopping: bool = True,
+        n_iter_no_change: int = 10,
+        warm_start: bool = False,
+        random_state: Any = None,
+        device: str | torch.device = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.shrinkage = shrinkage
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.hidden = hidden
+        self.activation = activation
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.validation_fraction = validation_fraction
+        self.learning_rate = learning_rate
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @property
+    def scale_(self) -> float:
+        """What cosines are multiplied by."""
+        return float(self.head_.scale)
+
+    def _train(self, samples: Samples) -> None:
+        self._check()
+        if self.hidden is not None:
+            return super()._train(samples)
+        settings = self._settings(samples)
+        self._moments = merge(empty_moments(len(self.classes_), samples.features), samples)
+        choice = self._choose(samples)
+        start = None
+        if self.warm_start and self._fits(samples):
+            start = self.head_.weight.detach().to(samples.features)
+        self._build_fixed(samples, choice.scale)
+        self._whiten_by(choice.shrinkage)
+        vectors = self._vectors(samples)
+        found = fit_signatures(
+            vectors,
+            samples.targets,
+            samples.weights,
+            self._directions(vectors, samples) if start is None else start,
+            choice.scale,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            report=self._say,
+        )
+        self.head_.weight.data.copy_(found.signatures)
+        self.head_.temperature.fill_(choice.temperature)
+        self.n_iter_ = max(found.iterations, 1)
+        if not found.converged:
+            self._warn("L-BFGS had not converged", "iterations", "or tol")
+        return None
+
+    def _advance(self, samples: Samples) -> None:
+        self._check()
+        if self.hidden is not None:
+            return super()._advance(samples)
+        if not hasattr(self, "head_"):
+            self._moments = empty_moments(len(self.classes_), samples.features)
+            self._build_fixed(samples, "learned" if self.scale == "auto" else self.scale)
+        self._moments = merge(self._moments, samples)
+        self._whiten_by(self._advised() if isinstance(self.shrinkage, str) else self.shrinkage)
+        weight, new = self.head_.weight.data, self._directions(self._vectors(samples), samples)
+        weight.copy_(torch.where(weight.any(dim=1, keepdim=True), weight, new))
+        return self._pass_over(samples)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "_moments" in state:
+            state["_moments"] = ClassMoments(*(part.cpu() for part in state["_moments"]))
+        return state
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.head_.in_features - isinstance(self.embedding_, Homogeneous)
+
+    def _check(self) -> None:
+        if isinstance(self.shrinkage, str):
+            check_choice("shrinkage", self.shrinkage, ("auto", "ledoit-wolf"))
+        else:
+            check_number("shrinkage", self.shrinkage, LEAST_SHRINKAGE, 1, closed=True)
+        if isinstance(self.scale, str):
+            check_choice("scale", self.scale, ("auto",))
+        else:
+            check_number("scale", self.scale, 0)
+
+    def _make_head(self, width: int) -> Head:
+        # Small sets have few steps, so the statistics must follow the embedding in fewer.
+        options: dict[str, Any] = {"decay": 0.95, "refresh_every": 5}
+        options["shrinkage"] = 0.1 if self.shrinkage == "auto" else self.shrinkage
+        scale = 2 * math.sqrt(width) if self.scale == "auto" else self.scale
+        return LACE(width, len(self.classes_), scale=scale, background_options=options)
+
+    def _choose(self, samples: Samples) -> Choice:
+        width = samples.features.shape[1]
+        return choose(
+            samples,
+            len(self.classes_),
+            self._constant(width),
+            Choice(
+                self._advised() if isinstance(self.shrinkage, str) else self.shrinkage,
+                math.sqrt(width) if self.scale == "auto" else self.scale,
+                1.0,
+            ),
+            shrinkage=self.shrinkage == "auto",
+            scale=self.scale == "auto",
+            fraction=self._fraction(),
+            report=self._say,
+        )
+
+    def _advised(self) -> float:
+        return max(self._moments.shrinkage, LEAST_SHRINKAGE)
+
+    def _constant(self, width: int) -> float | None:
+        return math.sqrt(width) if self.fit_intercept else None
+
+    def _build_fixed(self, samples: Samples, scale: Scale) -> None:
+        """A head that knows nothing yet, on a background that is set."""
+        width = samples.features.shape[1]
+        mean = samples.features.new_zeros(width)
+        background = Fixed(mean, mean.new_zeros(width, width), self._constant(width))
+        with self._seeded():
+            head = LACE(
+                background.in_features,
+                len(self.classes_),
+                background=background,
+                scale=scale,
+                signature_space="whitened",
+            )
+        head.weight.data.zero_()
+        if head.log_scale is not None:
+            head.log_scale.data.fill_(math.log(2 * math.sqrt(width)))
+        self._place(samples, Homogeneous() if self.fit_intercept else nn.Identity(), head)
+
+    def _whiten_by(self, shrinkage: float) -> None:
+        spectrum, background = Spectrum(self._moments), self.head_.background
+        assert isinstance(background, Fixed)
+        background.set(spectrum.mean, spectrum.whitening(shrinkage))
+        self.shrinkage_ = shrinkage
+
+    def _vectors(self, samples: Samples) -> Tensor:
+        """The samples in the whitened space, of length one."""
+        with torch.no_grad():
+            return unit(self.head_.whiten(self.embedding_(samples.features)))
+
+    def _directions(self, vectors: Tensor, samples: Samples) -> Tensor:
+        return class_directions(vectors, samples.targets, samples.weights, len(self.classes_))
