@@ -1,6 +1,6 @@
 """Figure 1 of the paper: what the background's mean and covariance do to a cosine.
 
-    python examples/whitening_toy.py [PICTURE]      # docs/images/whitening_toy.png; two seconds
+    python examples/whitening_toy.py [PICTURE]      # whitening_toy.png by default; two seconds
 
 A target class around the origin and a long, narrow background beside it, in two features. Panels:
 as they are, the background mean removed, whitened by the background. The signature is the mean of
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from torchlace.functional import cholesky_whitening, cosine
 
-PICTURE = Path(__file__).parent.parent / "docs" / "images" / "whitening_toy.png"
+PICTURE = Path("whitening_toy.png")
 TITLES = ("raw", "background mean removed", "whitened")
 
 

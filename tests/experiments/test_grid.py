@@ -23,8 +23,8 @@ from torchlace.experiments import (
 )
 from torchlace.experiments.cells import Task
 from torchlace.experiments.engines import LocalEngine
-from torchlace.experiments.locks import CLAIM, LOCK, Lock
 from torchlace.training import Run, TrainConfig
+from torchlace.training.locks import CLAIM, LOCK, Lock
 
 
 def tasks(count):

@@ -81,7 +81,7 @@ def test_a_whole_run_goes_on_spread_and_the_other_way_round(first, tmp_path):
 
 def test_two_machines_do_what_one_does(tmp_path):
     """Two launchers that meet at an address, each with a process, as on two machines."""
-    command = (*SHORT, "--epochs", "3", "--head", "lace", "--device", "cpu")
+    command = (*SHORT, "--epochs", "3", "--head", "lace", "--lr", "1e-4", "--device", "cpu")
     assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -91,7 +91,7 @@ def test_two_machines_do_what_one_does(tmp_path):
     command += ("--nodes", "2", "--run", "two")
     machines = [
         subprocess.Popen(
-            [*launcher, "--node-rank", str(rank), "-m", "torchlace.cli", *command],
+            [*launcher, "--node-rank", str(rank), "-m", "--", "torchlace.cli", *command],
             cwd=tmp_path,
             env={**os.environ, **QUIET},
             stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.cli.common import load_run
-from torchlace.training import RunError, TrainConfig, train
+from torchlace.training import RunError, Silent, TrainConfig, train
 from torchlace.training.checkpoint import load_checkpoint, save_checkpoint
 from torchlace.training.rundir import Run
 
@@ -41,6 +41,32 @@ def test_strategies_that_can_not_be_are_refused(tmp_path):
         train(TrainConfig(strategy="deepspeed"), tmp_path)
     with pytest.raises(RunError, match="--strategy ddp"):
         train(TrainConfig(strategy="fsdp", ema=0.9, device="cpu"), tmp_path)
+
+
+def test_settings_that_can_not_be_leave_the_old_run_alone(tmp_path, monkeypatch):
+    train(TrainConfig(epochs=1, head="softmax"), tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    for wrong in ({"head": "nonsense"}, {"precision": "bf16-true", "ema": 0.9}):
+        with pytest.raises((ValueError, RunError)):
+            train(TrainConfig(epochs=1, **wrong), tmp_path, overwrite=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RunError, match="2 processes were started for one run"):
+        train(TrainConfig(epochs=1), tmp_path, overwrite=True)
+    assert before == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_a_run_has_one_process(tmp_path):
+    class Again(Silent):
+        said = None
+
+        def epoch(self, row, epochs):
+            with pytest.raises(RunError, match="another process trains") as error:
+                train(TrainConfig(epochs=2), tmp_path)
+            self.said = str(error.value)
+
+    again = Again()
+    train(TrainConfig(epochs=2), tmp_path, reporter=again)
+    assert again.said
 
 
 def test_the_average_counts_the_steps_of_the_model(tmp_path):

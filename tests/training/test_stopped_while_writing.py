@@ -42,7 +42,9 @@ def undisturbed(tmp_path_factory):
 
 
 def files(run):
-    return {path.name for path in run.iterdir() if "tfevents" not in path.name}
+    return {
+        path.name for path in run.iterdir() if "tfevents" not in path.name and path.name != ".lock"
+    }
 
 
 @pytest.mark.parametrize("call", range(1, WRITES + 1))

@@ -17,7 +17,9 @@ WRITES = 9
 
 
 def hidden(run):
-    return [path.name for path in run.iterdir() if path.name.startswith(".")]
+    return [
+        path.name for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"
+    ]
 
 
 class FullAfter:

@@ -164,7 +164,7 @@ class LowRank(Running):
         names = ("deviation", "down", "up")
         deviation, down, up = (self._in_use(name, vectors.dtype) for name in names)
         scaled = vectors / deviation
-        flat = scaled.flatten(0, -2)
+        flat = scaled.reshape(-1, self.in_features)
         return torch.addmm(flat, flat @ down, up.mT, alpha=-1).view_as(scaled)
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:

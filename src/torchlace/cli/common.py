@@ -20,6 +20,9 @@ def plain_errors() -> Iterator[None]:
     """Errors that users can do something about, as a line instead of a traceback."""
     try:
         yield
+    except BrokenPipeError:  # whoever read this has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
     except Exception as error:
         if not _expected(error):
             raise

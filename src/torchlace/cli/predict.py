@@ -46,10 +46,10 @@ def predict(
             for path in files[start : start + 256]:
                 try:
                     decoded.append(decode_image(path, channels=facts["channels"], size=size))
-                except BadImagesError as error:
+                except BadImagesError:
                     if not skip_bad:
                         raise
-                    typer.echo(f"left out: {error}", err=True)
+                    typer.echo(f"left out {path}: it can't be read", err=True)
                 else:
                     batch.append(path)
             if not batch:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchlace.experiments import Experiment, Outcome, Record, Task
 
 PICTURES = (".png", ".svg")
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", ".jsonl": "jsonl"}
 
 
 def reproduce(
@@ -62,9 +63,12 @@ def reproduce(
         bool, typer.Option("--dry-run", help="List the runs that would be started.")
     ] = False,
     form: Annotated[
-        str,
-        typer.Option("--format", help="terminal, markdown, latex, csv, html or jsonl (the runs)"),
-    ] = "terminal",
+        str | None,
+        typer.Option(
+            "--format",
+            help="terminal, markdown, latex, csv, html, jsonl (the runs)  [default: by --out]",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write; .png or .svg draws the features."),
@@ -83,7 +87,9 @@ def reproduce(
         from torchlace._checks import check_choice
         from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
 
+        form = form or SUFFIXES.get(out.suffix if out else "", "terminal")
         check_choice("format", form, (*FORMATS, "jsonl"))
+        check_choice("engine", engine, ("local", "ray"))
         experiment = load_experiment(name).select(
             datasets=_names(datasets),
             methods=_names(methods),

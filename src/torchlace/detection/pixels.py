@@ -56,7 +56,7 @@ def check_finite(rows: Rows, names: str = "pixels") -> None:
     bad = np.asarray(~good.cpu() if isinstance(good, Tensor) else ~good)
     bands, pixels = np.flatnonzero(bad.any(axis=0)), np.flatnonzero(bad.any(axis=1))
     raise ValueError(
-        f"NaN or infinite values (inf) in {len(pixels)} of {len(bad)} {names}, the first at "
+        f"NaN or infinite values in {len(pixels)} of {len(bad)} {names}, the first at "
         f"{pixels[0]}, in {len(bands)} of {bad.shape[1]} bands: {listed(bands)}. Leave the pixels "
         "out, or drop the bands from pixels and target alike: X[..., keep]"
     )

@@ -14,7 +14,6 @@ from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from torchlace.experiments.cells import Task
-from torchlace.experiments.locks import CLAIM, Lock
 from torchlace.experiments.state import (
     FAILED,
     LOG,
@@ -27,6 +26,7 @@ from torchlace.experiments.state import (
 )
 from torchlace.experiments.worker import STOPPED
 from torchlace.training import Run
+from torchlace.training.locks import CLAIM, Lock
 
 _PAUSE = 0.1
 

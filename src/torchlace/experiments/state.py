@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from torchlace.experiments.cells import Task
-from torchlace.experiments.locks import held
 from torchlace.training import Run
+from torchlace.training.locks import held
 from torchlace.training.rundir import write_whole
 
 FAILED, EVALUATION, EMBEDDINGS, LOG = "failed.txt", "evaluation.json", "embeddings.json", "log.txt"

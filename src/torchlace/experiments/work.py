@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchlace.experiments.locks import LOCK, Lock
 from torchlace.experiments.pictures import pack
 from torchlace.experiments.state import EMBEDDINGS, EVALUATION, FAILED, note_failure
 from torchlace.experiments.worker import STOPPED, Job
 from torchlace.training import InterruptedRun, Run, Silent, TrainConfig, train
+from torchlace.training.locks import LOCK, Lock
 from torchlace.training.rundir import write_whole
 
 
@@ -28,7 +28,7 @@ def work(job: Job) -> int:
     lock.acquire(wait=True)
     (path / FAILED).unlink(missing_ok=True)
     try:
-        train(TrainConfig.from_dict(job.config), path, reporter=_Log())
+        train(TrainConfig.from_dict(job.config), path, reporter=_Log(), locked=True)
         # It is only needed to go on, and is by far the largest file.
         Run(path).checkpoint_path.unlink(missing_ok=True)
         _examine(job, path)

@@ -79,7 +79,7 @@ class CosineHead(Head):
         floor = loss_floor(self.num_classes, scale)
         text = (
             f"{super().describe()}; at scale {scale:.3g} the classes reach at most probability "
-            f"{most:.3f} and the loss {floor:.3g}"
+            f"{most:.3f} and the loss at least {floor:.3g}"
         )
         if most < 0.5:
             warn(

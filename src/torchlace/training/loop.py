@@ -8,6 +8,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from torchlace.training.checkpoint import (
 )
 from torchlace.training.config import TrainConfig
 from torchlace.training.device import OneDevice
+from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
     device_name,
@@ -50,27 +52,48 @@ def train(
     *,
     reporter: Reporter | None = None,
     overwrite: bool = False,
+    locked: bool = False,
 ) -> dict[str, Any]:
     """Train, or go on training, in a run directory; returns what result.json says.
 
     A finished run is left alone unless ``overwrite``; an unfinished one is resumed if its settings
-    are the same.
+    are the same. ``locked`` says that the caller holds the run's lock.
     """
     reporter = reporter or Silent()
     run = Run(path)
     _open(run, config, overwrite)
-    if run.finished:
+    if run.finished and not overwrite:
         reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
         return run.result()
     fabric = make_fabric(config)
     fabric.launch()
     if fabric.global_rank != 0:
         reporter = Silent()
-    return _Training(config, run, fabric, reporter).run_to_end()
+    lock = Lock(run.path, LOCK)
+    try:
+        training = _Training(config, run, fabric, reporter, resume=not overwrite)
+        mine = locked or (lock.acquire() if fabric.global_rank == 0 else None)
+        if not fabric.broadcast(mine):
+            raise RunError(
+                f"another process trains in {run.path} now: wait, or choose another --run"
+            )
+        if overwrite and fabric.global_rank == 0:
+            run.clear()
+        fabric.barrier()
+        return training.run_to_end()
+    except BaseException:
+        # What could not even begin leaves nothing behind.
+        with suppress(OSError):
+            run.path.rmdir()
+        raise
+    finally:
+        lock.release()
 
 
 class _Training:
-    def __init__(self, config: TrainConfig, run: Run, fabric: Any, reporter: Reporter) -> None:
+    def __init__(
+        self, config: TrainConfig, run: Run, fabric: Any, reporter: Reporter, *, resume: bool
+    ) -> None:
         self.config, self.run, self.fabric, self.reporter = config, run, fabric, reporter
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
@@ -101,12 +124,12 @@ class _Training:
             augment, self.device, self.batch, fabric.global_rank, fabric.world_size
         )
         torch.manual_seed(config.seed)
-        if run.checkpoint_path.exists():
+        if resume and run.checkpoint_path.exists():
             config = dataclasses.replace(config, pretrained=False)
         size, classes = max(self.data.size), self.data.num_classes
         model = make_classifier(config, self.data.channels, size, classes)
         self.model = model.to(self.device)
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
             self.model = self.model.to(memory_format=torch.channels_last)
         self.options = self._loss_options()
         self.progress = Progress()
@@ -345,11 +368,9 @@ class _Training:
 
 
 def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:
-    if overwrite and run.path.is_dir():
-        run.clear()
     if run.path.exists() and not run.path.is_dir():
         raise RunError(f"{run.path} is a file; --run needs a folder")
-    if run.config_path.exists():
+    if run.config_path.exists() and not overwrite:
         differences = run.config().differences(config)
         if differences:
             listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import torch
@@ -48,6 +49,14 @@ def make_fabric(config: TrainConfig) -> Any:
     if device == "cuda":
         torch.backends.cudnn.benchmark = True
         _touch(device)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > config.devices * config.nodes:
+        raise RunError(
+            f"{world} processes were started for one run, which has "
+            f"{config.devices * config.nodes}: say --devices (on each machine) and --nodes"
+        )
+    if config.ema is not None and precision in ("bf16-true", "16-true"):
+        raise RunError(f"--ema would be lost in the rounding of {precision}: use bf16-mixed")
     alone = config.devices == config.nodes == 1 and config.strategy == "auto"
     if alone and precision in PRECISIONS and device in ("cpu", "cuda", "mps"):
         return OneDevice(
@@ -111,7 +120,8 @@ def make_optimizer(
         options |= {"momentum": 0.9, "nesterov": True}
     elif capturable:
         options["capturable"] = True
-    if device.type == "cuda":
+    # Lightning clips no gradients that a fused optimiser unscales.
+    if device.type == "cuda" and not (config.precision == "16-mixed" and config.clip):
         options["fused"] = True
     if capturable and config.schedule != "constant":
         options["lr"] = torch.tensor(config.lr, device=device)

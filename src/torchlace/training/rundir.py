@@ -83,6 +83,8 @@ class Run:
 
     def clear(self) -> None:
         """Remove the files of an earlier run."""
+        # First what says that it is complete: a kill half-way leaves an unfinished run.
+        self.result_path.unlink(missing_ok=True)
         for path in self.path.iterdir():
             if path.name.startswith((*_DERIVED, *_PARTS)) or path in (
                 self.config_path,

@@ -33,6 +33,12 @@ class Card:
     examples: Examples
 
 
+def require_all() -> None:
+    """Raise where a package that the page needs is missing, before any work is done."""
+    for name in ("jinja2", "plotly"):
+        _required(name)
+
+
 def render(collections: Sequence[Collection], failed: Sequence[Failed]) -> str:
     """The page, complete."""
     jinja = _required("jinja2")

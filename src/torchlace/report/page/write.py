@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from torchlace._checks import check_choice, check_count
 from torchlace.report.page.gather import Examine, Failed, Method, gather
-from torchlace.report.page.render import render
+from torchlace.report.page.render import render, require_all
 
 if TYPE_CHECKING:
     from torchlace.inspection import Watcher
@@ -55,7 +55,9 @@ def write_report(
         watcher: told what is being done.
     """
     from torchlace.inspection import Quiet
-    from torchlace.training.rundir import write_whole
+    from torchlace.training.rundir import RunError, write_whole
+
+    require_all()
 
     check_count("samples", samples, 5)
     check_choice("method", method, get_args(Method))
@@ -69,6 +71,11 @@ def write_report(
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
     watcher = watcher or Quiet()
     collections, failed = gather(paths, Examine(samples, method, device, root), watcher)
+    if not collections and path.exists():
+        raise RunError(
+            f"none of these runs can be shown, so {path} stays as it was: "
+            + "; ".join(each.reason for each in failed)
+        )
     watcher.message("writing the page")
     page = render(collections, failed)
     write_whole(path, lambda file: file.write(page.encode()))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows: runs are not guarded there
+    fcntl = None  # type: ignore[assignment]
 
 CLAIM, LOCK = ".claim", ".lock"
 
@@ -36,6 +40,8 @@ class Lock:
     def acquire(self, *, wait: bool = False) -> bool:
         """Take it if it is free, or when it becomes free; whether it is taken."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            return True
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         # Somebody who looks whether it is held (`held`) holds it for a moment.
         for attempt in range(3):
@@ -62,6 +68,9 @@ def _held(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
+        return False
+    if fcntl is None:
+        os.close(descriptor)
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
