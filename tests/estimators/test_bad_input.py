@@ -119,6 +119,7 @@ def test_singular_and_extreme_features(features, options):
     assert np.isfinite(partly.predict_proba(features)).all()
 
 
+@pytest.mark.filterwarnings("ignore:the loss was still falling")
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_class_of_weight_zero(kind):
     labels = np.where(np.arange(len(Y)) == 0, 0, Y + 1)
