@@ -220,7 +220,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         if self.batch_size is not None:
             return check_count("batch_size", self.batch_size)
         # What still fits into a cache, and what fills a GPU.
-        return 4096 if device.type == "cpu" else 1 << 16
+        return 2048 if device.type == "cpu" else 1 << 16
 
     def _rows(self, X: Any, reset: bool) -> tuple[Rows, tuple[int, ...]]:
         rows, shape = as_rows(X)

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.linalg import get_blas_funcs
 from torch import Tensor
 
 from torchlace.detection.pixels import Rows, batches, check_finite, listed
@@ -61,13 +60,10 @@ def whitening(background: Gaussian) -> npt.NDArray[np.float64]:
 
 
 def whiten(rows: Tensor, matrix: Tensor) -> Tensor:
-    """W·x of every row x, (N, d), W lower-triangular; the memory of ``rows`` may be reused."""
-    if rows.device.type != "cpu":
-        return rows @ matrix.mT
-    # Torch has no product with a triangular matrix, which is half the work.
-    arrays = (np.asfortranarray(matrix.numpy()), rows.numpy().T)
-    product = get_blas_funcs("trmm", arrays)
-    return torch.from_numpy(product(1.0, *arrays, lower=True, overwrite_b=True).T)
+    """W·x of every row x, (N, d)."""
+    # A triangular product (SciPy has one) is half the work, but its threads and torch's wait for
+    # each other: measured, three times slower on two cores.
+    return rows @ matrix.mT
 
 
 def _sample(rows: Rows, batch_size: int, device: torch.device) -> Gaussian:
