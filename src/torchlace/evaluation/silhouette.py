@@ -51,7 +51,9 @@ def silhouette_samples(points: Tensor, labels: Tensor, *, metric: Metric = "eucl
     if metric == "cosine":
         sums = _cosine_sums(points, own, counts, order)
     else:
-        origin = points.mean(0, dtype=torch.float64)
+        # In parts: on a GPU the mean of all in fp64 would hold a copy of all in fp64.
+        totals = [part.sum(0, dtype=torch.float64) for part in points.split(_ROWS)]
+        origin = torch.stack(totals).sum(0) / len(points)
         sums = _euclidean_sums(points, own, counts, order, origin)
         extent = _extent(points, origin)
     parts = [
@@ -79,7 +81,7 @@ def check_clusters(points: Tensor, labels: Tensor) -> None:
     width = points.shape[1] if isinstance(points, Tensor) and points.dim() == 2 else 0
     check_feature_shape(points, width)
     check_target_shape(labels, len(points))
-    if not torch.isfinite(points).all():
+    if not torch.stack([torch.isfinite(part).all() for part in points.split(_ROWS)]).all():
         raise ValueError("points hold NaN or infinite values: leave those rows out")
     classes = len(labels.unique())
     if not 1 < classes < len(points):
