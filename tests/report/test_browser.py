@@ -120,7 +120,7 @@ def test_pointing_at_an_image_shows_it(opened):
     )
     hover = page.locator("#hover")
     assert hover.is_visible()
-    assert re.search(r"\d\n(recognised|taken for \d) at \d+ %\ntest image 7", hover.inner_text())
+    assert re.search(r"\d\n(recognised|taken for \d) at \d+\xa0%\ntest image 7", hover.inner_text())
     style = hover.locator(".picture").evaluate(
         "e => [getComputedStyle(e).backgroundImage.slice(0, 20), e.style.backgroundPosition]"
     )
@@ -201,6 +201,131 @@ def test_tables_sort_by_a_click_numbers_by_value_words_by_letter(opened):
     name.locator("button").click()
     assert head.get_attribute("aria-sort") is None
     assert column(page, "d0-t-clusters", 1) == sorted(column(page, "d0-t-clusters", 1))
+
+
+def test_what_goes_on_beyond_an_edge_fades_there(opened):
+    page = opened(390, 844)
+    table = page.locator("#d0 .scroll[aria-labelledby=d0-t-clusters]")
+    faded = "e => [...e.classList].filter(name => name.startsWith('more-'))"
+    page.wait_for_function("e => e.classList.contains('more-right')", arg=table.element_handle())
+    assert table.evaluate(faded) == ["more-right"]
+    table.focus()
+    for _ in range(25):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("e => !e.classList.contains('more-right')", arg=table.element_handle())
+    assert table.evaluate(faded) == ["more-left"]
+
+
+def test_the_bar_at_the_top_is_whole_on_a_phone(opened):
+    page = opened(390, 844)
+    ends = page.locator(".top nav a, #theme").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect()).map(box => [box.left, box.right])"
+    )
+    assert len(ends) > 2
+    assert all(left >= 0 and right <= 390 for left, right in ends)
+    assert page.locator(".top nav").evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+def test_the_tables_fit_a_desktop(opened):
+    page = opened()
+    page.locator("#d0-space").scroll_into_view_if_needed()
+    wide = page.locator("#d0 .scroll").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.getAttribute('aria-labelledby'))"
+    )
+    assert wide == []
+
+
+def test_no_line_separates_a_number_from_its_sign(opened):
+    page = opened()
+    see(page, "#d0 .bars")
+    texts = page.evaluate(
+        "[document.body.innerText, ...[...document.querySelectorAll('[aria-label]')]"
+        ".map(e => e.getAttribute('aria-label')), ...document.querySelector('#d0 .bars')"
+        ".data.map(trace => trace.hovertext || '')]"
+    )
+    assert sum(len(re.findall("\\d\xa0%", text)) for text in texts) > 20
+    loose = [found for text in texts for found in re.findall(r"\d,? [%×±°]|± \d", text)]
+    assert loose == []
+
+
+def test_colours_of_confidence_are_the_runs_own_or_none(opened):
+    page = opened()
+    muted = page.evaluate("ink('muted')")
+    for kind in ("reliability", "angles"):
+        figure = see(page, f"#d0 .card:not([hidden]) .{kind}")
+        own = figure.evaluate("e => runOf.get(e.dataset.run).colour")
+        named = figure.evaluate(
+            "e => e.data.filter(t => t.showlegend !== false && t.name)"
+            ".map(t => [t.name, t.line.color, t.line.dash, t.fillcolor])"
+        )
+        assert len(named) == 2
+        assert {colour for _, colour, *_ in named} == {own, muted}
+        # Told apart without colours as well: by dashes or by what is filled.
+        assert named[0][2:] != named[1][2:]
+
+
+def printed(page, action="beforeprint"):
+    page.evaluate(f"dispatchEvent(new Event('{action}'))")
+
+
+def test_paper_gets_every_figure_as_wide_as_it_is_and_light(opened):
+    page = opened(color_scheme="dark")
+    bars = see(page, "#d0 .bars")
+    before = bars.evaluate("e => e._fullLayout.width")
+    printed(page)
+    drawn = page.locator(".plot:not(.sphere):not([hidden] *)").evaluate_all(
+        "all => all.map(e => [e.dataset.drawn, Math.round(e._fullLayout.width), e.clientWidth])"
+    )
+    assert len(drawn) > 8
+    assert all(done == "true" and abs(width - room) <= 1 for done, width, room in drawn)
+    assert max(room for *_, room in drawn) == 680
+    assert page.evaluate("isDark()") is False
+    stills = page.locator(".still:not([hidden] *)")
+    assert stills.count() == page.locator(".sphere:not([hidden] *)").count()
+    for number in range(stills.count()):
+        colours = stills.nth(number).evaluate(
+            "e => { const p = e.getContext('2d').getImageData(0, 0, e.width, e.height).data;"
+            "const all = new Set(); for (let i = 0; i < p.length; i += 4)"
+            "if (Math.max(p[i], p[i+1], p[i+2]) - Math.min(p[i], p[i+1], p[i+2]) > 80)"
+            "all.add((p[i] >> 5) * 64 + (p[i+1] >> 5) * 8 + (p[i+2] >> 5)); return all.size; }"
+        )
+        assert colours >= 5
+    printed(page, "afterprint")
+    assert page.locator(".still").count() == 0
+    assert page.evaluate("isDark()") is True
+    assert bars.evaluate("e => e._fullLayout.width") == before
+    assert [said for said in page.said if said[0] == "error"] == []
+
+
+def test_printing_the_page_shows_the_spheres(opened):
+    page = opened()
+    page.evaluate(
+        "addEventListener('beforeprint', () => {"
+        "window.stills = document.querySelectorAll('.still').length; })"
+    )
+    page.pdf(format="A4")
+    assert page.evaluate("window.stills") == page.locator(".sphere:not([hidden] *)").count() > 3
+    assert page.locator(".still").count() == 0
+
+
+def test_a_sphere_is_seen_from_its_best_side_in_each_space(opened):
+    page = opened(*SMALL)
+    card = "#d0 .card:not([hidden]):has(h4:text-is('lace-0')) .sphere"
+    eye = "e => { const {x, y, z} = e._fullLayout.scene.camera.eye; return [x, y, z]; }"
+    home = "(e, space) => runOf.get(e.dataset.run).spheres[space].eye"
+    sphere = see(page, card)
+    for space, label in (("raw", "Before whitening"), ("whitened", "After whitening")):
+        page.locator("label", has_text=label).first.click()
+        sphere = see(page, card)
+        expected = 1.4 * np.array(sphere.evaluate(home, space))
+        assert sphere.evaluate(eye) == pytest.approx(expected, abs=1e-3)
+    sphere.focus()
+    page.keyboard.press("ArrowLeft")
+    turned = sphere.evaluate(eye)
+    for label in ("Before whitening", "After whitening"):
+        page.locator("label", has_text=label).first.click()
+    assert see(page, card).evaluate(eye) == pytest.approx(turned, abs=1e-3)
 
 
 def test_tables_sort_by_the_keyboard_with_what_is_missing_last(opened):

@@ -92,7 +92,17 @@ def test_figures_are_those_of_the_runs(made):
     accuracies = [Run(made.runs[f"lace-{n}"]).result()["test_accuracy"] for n in (0, 1)]
     assert lace["mean"] == pytest.approx(np.mean(accuracies))
     assert lace["deviation"] == pytest.approx(np.std(accuracies, ddof=1))
-    assert f"{np.mean(accuracies):.2f} ± {np.std(accuracies, ddof=1):.2f}" in made.html
+    spread = f"{np.mean(accuracies):.2f}\xa0±\xa0{np.std(accuracies, ddof=1):.2f}"
+    assert spread in made.html
+
+
+def test_runs_are_where_the_page_says_as_seen_from_it(made, tmp_path):
+    page = tmp_path / "far" / "away" / "report.html"
+    page.parent.mkdir(parents=True)
+    write_report([made.runs["lace-0"]], page, method="pca")
+    table = page.read_text().partition('id="d0-t-environment"')[2]
+    where = html.unescape(re.findall(r'data-value="([^"]*)"', table)[1])
+    assert (page.parent / where).resolve() == made.runs["lace-0"].resolve()
 
 
 def test_no_name_is_markup(made):

@@ -84,32 +84,33 @@ def test_options_of_the_head_tell_groups_apart():
 def test_spread_is_the_mean_and_the_deviation_of_a_sample():
     values = [98.1, 98.4, 99.3]
     text = Spread(values).text(3)
-    assert text == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert text == f"{np.mean(values):.3f}\xa0±\xa0{np.std(values, ddof=1):.3f}"
     assert Spread([5.0]).text(1) == "5.0"
 
 
 def test_one_run_is_summed_up():
     first, *rest = sentences(run("a", 30))
-    assert first == "lace is right on 90.0 % of 300 test images of animals."
-    assert rest == ["The most frequent mistake of a: dog taken for owl, 30 times."]
+    assert first == "lace is right on 90.0\xa0% of 300\xa0test images of animals."
+    assert rest == ["The most frequent mistake of a: dog taken for owl, 30\xa0times."]
     assert sentences(run("a"))[1] == "a makes no mistake."
 
 
 def test_two_runs_are_compared_on_the_same_images():
     first, chance, *_ = sentences(run("a", 6), run("b", 30, head="softmax"))
-    assert first.endswith("animals, 8.0 points more than softmax (90.0 %).")
-    assert chance.startswith("On 24 images only one of the two is right, lace on 24: ")
-    assert "hardly chance (p < 0.001)" in chance
+    assert first.endswith("animals, 8.0\xa0points more than softmax (90.0\xa0%).")
+    assert chance.startswith("On 24\xa0images only one of the two is right, lace on 24: ")
+    assert "hardly chance (p\xa0<\xa00.001)" in chance
     _, chance, *_ = sentences(run("a", 6), run("b", 8, first=4, head="softmax"))
     p = binomtest(6, 10).pvalue
     assert chance == (
-        f"On 10 images only one of the two is right, lace on 6: that can be chance (p = {p:.2g})."
+        "On 10\xa0images only one of the two is right, lace on 6: that can be chance "
+        f"(p\xa0=\xa0{p:.2g})."
     )
 
 
 def test_a_tie_is_called_one():
     first, chance, *_ = sentences(run("a", 6), run("b", 6, head="softmax"))
-    assert "as often as softmax (98.0 %)" in first
+    assert "as often as softmax (98.0\xa0%)" in first
     assert chance == "They are right on the very same images."
 
 
@@ -118,7 +119,7 @@ def test_seeds_speak_for_their_scatter():
     worse = [run(f"b{n}", wrong, seed=n, head="softmax") for n, wrong in enumerate((30, 31, 33))]
     close = [run(f"b{n}", wrong, seed=n, head="softmax") for n, wrong in enumerate((2, 8, 14))]
     first, chance, *_ = sentences(*lace, *worse)
-    assert "97.7 ± 0.3 % of 300 test images of animals (mean of 3 runs)" in first
+    assert "97.7\xa0±\xa00.3\xa0% of 300\xa0test images of animals (mean of 3\xa0runs)" in first
     assert chance == "That is more than their runs scatter."
     assert sentences(*lace, *close)[1] == "Their runs scatter as much: take it for a tie."
     assert "With one run of softmax" in sentences(*lace, worse[0])[1]
@@ -126,7 +127,7 @@ def test_seeds_speak_for_their_scatter():
 
 def test_the_others_are_named():
     text = " ".join(sentences(run("a"), run("b", 9, head="amc"), run("c", 30, head="softmax")))
-    assert "Behind them: softmax, 90.0 %." in text
+    assert "Behind them: softmax, 90.0\xa0%." in text
 
 
 def test_confusions_are_the_largest_off_the_diagonal():
@@ -154,8 +155,8 @@ def test_examples_are_the_most_confident_mistakes_and_the_least_certain_images()
     assert [each.index for each in picked.worst] == mistakes[np.argsort(-top[mistakes])][
         :12
     ].tolist()
-    entropy = -(chances * np.log(np.maximum(chances, 1e-300))).sum(1)
-    assert [each.index for each in picked.uncertain] == np.argsort(-entropy)[:12].tolist()
+    second, first = np.sort(chances, 1)[:, -2:].T
+    assert [each.index for each in picked.uncertain] == np.argsort(first - second)[:12].tolist()
     worst = picked.worst[0]
     assert worst.true == NAMES[LABELS[worst.index]]
     assert worst.likeliest[0] == NAMES[chosen[worst.index]] != worst.true
@@ -164,6 +165,51 @@ def test_examples_are_the_most_confident_mistakes_and_the_least_certain_images()
         assert {each.true for each in pair.examples} == {pair.true}
         assert {each.likeliest[0] for each in pair.examples} == {pair.taken}
         assert pair.share == pytest.approx(pair.count)
+
+
+def test_few_uncertain_images_are_not_filled_up_and_one_class_is_never_uncertain():
+    found = run("a", 3).inspection
+    assert examples(found).uncertain == []
+    found.logits = 100 * torch.nn.functional.one_hot(LABELS, 3).float()
+    found.logits[[4, 7]] = torch.tensor([[1.0, 1.05, 0.0], [0.0, 1.0, 1.0]])
+    assert [each.index for each in examples(found).uncertain] == [7, 4]
+    found.logits[4] = torch.tensor([1.0, 1.3, 0.0])  # at temperature 0.5: 62 % against 34 %
+    assert [each.index for each in examples(found).uncertain] == [7]
+    found.logits = torch.zeros(300, 1)
+    found.labels = torch.zeros(300, dtype=torch.long)
+    found.scores["confusion"] = [[300]]
+    assert examples(found).indices == set()
+
+
+def test_the_best_and_lace_are_open_first():
+    from torchlace.report.page.render import _first
+
+    heads = ("center", "amc", "arcface", "cosface", "lace", "lace-learned")
+    runs = [run(head, wrong, head=head) for wrong, head in enumerate(heads)]
+    assert _first(group_runs(runs)) == {"center", "lace", "lace-learned", "amc"}
+    assert _first(group_runs(runs[:2])) == {"center", "amc"}
+    seeds = [run(f"s{seed}", seed, seed=seed) for seed in range(6)]
+    assert _first(group_runs(seeds)) == {"s0", "s1", "s2", "s3"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_view_shows_more_classes_than_views_at_random(seed):
+    from torchlace.report.page.camera import best_view
+
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(10, 3))
+    labels = rng.choice(10, 400, p=np.arange(1, 11) / 55)
+    points = centres[labels] + 0.1 * rng.normal(size=(400, 3))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+
+    def shown(eye):
+        return np.mean([(points[labels == n] @ eye > 0.5).mean() for n in np.unique(labels)])
+
+    eye = np.array(best_view(points, labels))
+    assert np.linalg.norm(eye) == pytest.approx(1, abs=2e-3)
+    others = rng.normal(size=(200, 3))
+    others /= np.linalg.norm(others, axis=1, keepdims=True)
+    assert shown(eye) >= np.quantile([shown(each) for each in others], 0.85)
 
 
 def decode(uri):

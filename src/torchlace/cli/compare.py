@@ -28,7 +28,7 @@ _COLUMNS = (
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them.")],
     root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -40,11 +40,12 @@ def compare(
     """
     with plain_errors():
         from torchlace.inspection import inspect
+        from torchlace.report.finding import find_runs
         from torchlace.training import RunError
 
         rows: list[dict[str, Any]] = []
         with watching() as watcher:
-            for run in runs:
+            for run in find_runs(runs):
                 try:
                     found = inspect(run, device=device, reporter=watcher, root=root)
                     rows.append({"run": str(run), **_figures(found)})
@@ -60,8 +61,11 @@ def compare(
 
 def _figures(found: Inspection) -> dict[str, Any]:
     scores, clusters = found.scores, found.scores["clusters"]
+    # Among five classes or fewer, every image is.
+    top5 = scores["top5_accuracy"] if len(found.class_names) > 5 else None
     return {
-        **{name: scores[name] for name in ("accuracy", "top5_accuracy")},
+        "accuracy": scores["accuracy"],
+        "top5_accuracy": top5,
         **{name: scores[name] for name in ("calibrated_loss", "calibrated_ece")},
         "silhouette": clusters.get("raw", {}).get("silhouette"),
         "whitened_silhouette": clusters.get("whitened", {}).get("silhouette"),
@@ -70,6 +74,8 @@ def _figures(found: Inspection) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
+    ranked = any(row.get("top5_accuracy") is not None for row in rows)
+    columns = [each for each in _COLUMNS if ranked or each[0] != "top5_accuracy"]
     notes: list[str] = []
     table = []
     for row in rows:
@@ -77,7 +83,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             notes.append(f"({len(notes) + 1}) {row['error']}")
             name = f"{name} ({len(notes)})"
-        table.append([name, *(number(row.get(key), digits) for key, _, digits in _COLUMNS)])
-    print_table("runs on their test images", ["run", *(each[1] for each in _COLUMNS)], table)
+        table.append([name, *(number(row.get(key), digits) for key, _, digits in columns)])
+    print_table("runs on their test images", ["run", *(each[1] for each in columns)], table)
     for note in notes:
         typer.echo(note)

@@ -11,7 +11,7 @@ from torchlace.cli.common import plain_errors, watching
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page to write.", dir_okay=False)
     ] = Path("report.html"),

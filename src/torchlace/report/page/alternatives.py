@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from torchlace.report.page.gather import Shown
 from torchlace.report.page.grouping import Group
+from torchlace.report.page.measures import percent
 from torchlace.report.page.summary import accuracy, confusions
 
 
 def of_bars(groups: Sequence[Group]) -> str:
     """Test accuracy of every setting."""
-    listed = "; ".join(f"{group.label} {accuracy(group).text()} %" for group in groups)
+    listed = "; ".join(f"{group.label} {percent(accuracy(group).text())}" for group in groups)
     return f"Bars of test accuracy. {listed}."
 
 
@@ -22,7 +23,7 @@ def of_curves(runs: Sequence[Shown]) -> str:
         last = run.inspection.history[-1]
         parts.append(
             f"{run.name} ends after {last['epoch']} epochs at a validation accuracy of "
-            f"{last['val_accuracy']:.1f} %, epoch {run.chosen} chosen"
+            f"{percent(format(last['val_accuracy'], '.1f'))}, epoch {run.chosen} chosen"
         )
     return f"Learning curves. {'; '.join(parts)}."
 
@@ -53,10 +54,10 @@ def of_confusion(run: Shown) -> str:
 def of_reliability(run: Shown) -> str:
     """Calibration before and after the temperature."""
     scores = run.inspection.scores
+    before, after = (percent(f"{100 * scores[name]:.1f}") for name in ("ece", "calibrated_ece"))
     return (
-        f"Reliability diagram of {run.name}. The expected calibration error is "
-        f"{100 * scores['ece']:.1f} % before and {100 * scores['calibrated_ece']:.1f} % after the "
-        "temperature."
+        f"Reliability diagram of {run.name}. The expected calibration error is {before} before and "
+        f"{after} after the temperature."
     )
 
 

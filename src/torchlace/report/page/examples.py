@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from torchlace.inspection import Inspection
+from torchlace.report.page.measures import percent
 from torchlace.report.page.summary import confusions
 
+# Points between the two likeliest classes, below which an image counts as uncertain.
+UNSURE = 20
 _WORST, _UNCERTAIN, _PAIRS, _OF_A_PAIR = 12, 12, 6, 6
 
 
@@ -35,9 +38,14 @@ class Example:
         return self.true == self.likeliest[0]
 
     @property
+    def chance(self) -> str:
+        """Of the likeliest class, in words."""
+        return percent(f"{self.chances[0]:.0f}")
+
+    @property
     def text(self) -> str:
         """What there is to say of it."""
-        return f"{self.true}, taken for {self.likeliest[0]} at {self.chances[0]:.0f} %"
+        return f"{self.true}, taken for {self.likeliest[0]} at {self.chance}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Examples:
 
     Attributes:
         worst: most confidently wrong.
-        uncertain: with the highest entropy of their probabilities.
+        uncertain: their two likeliest classes closer than ``UNSURE`` points, the closest first.
         pairs: most confused.
     """
 
@@ -85,7 +93,9 @@ def examples(found: Inspection) -> Examples:
     chances = (found.logits.double() / found.temperature).softmax(dim=1)
     top, chosen = chances.max(dim=1)
     wrong = chosen != found.labels
-    entropy = torch.special.entr(chances).sum(dim=1)
+    # With a single class, the second likeliest has no chance.
+    likeliest = torch.nn.functional.pad(chances, (0, 1)).topk(2, dim=1).values
+    margin = likeliest[:, 0] - likeliest[:, 1]
     pairs = []
     for true, taken, count in confusions(found.scores["confusion"], _PAIRS):
         members = _highest(top, (found.labels == true) & (chosen == taken), _OF_A_PAIR)
@@ -101,7 +111,7 @@ def examples(found: Inspection) -> Examples:
         )
     return Examples(
         _examples(found, chances, _highest(top, wrong, _WORST)),
-        _examples(found, chances, _highest(entropy, torch.ones_like(wrong), _UNCERTAIN)),
+        _examples(found, chances, _highest(-margin, 100 * margin < UNSURE, _UNCERTAIN)),
         pairs,
     )
 

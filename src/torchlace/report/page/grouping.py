@@ -31,8 +31,8 @@ class Spread:
     """Values of one figure over the runs of a group.
 
     Example:
-        >>> Spread([1.0, 3.0]).text(1)
-        '2.0 ± 1.4'
+        >>> Spread([1.0, 3.0]).text(1).split()
+        ['2.0', '±', '1.4']
     """
 
     values: list[float]
@@ -48,9 +48,11 @@ class Spread:
         return stdev(self.values) if len(self.values) > 1 else None
 
     def text(self, digits: int = 2) -> str:
-        """Mean ± deviation."""
+        """Mean ± deviation, on one line."""
         mean = f"{self.mean:.{digits}f}"
-        return mean if self.deviation is None else f"{mean} ± {self.deviation:.{digits}f}"
+        if self.deviation is None:
+            return mean
+        return f"{mean}\u00a0±\u00a0{self.deviation:.{digits}f}"
 
 
 def group_runs(runs: Sequence[Shown]) -> list[Group]:

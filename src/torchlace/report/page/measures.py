@@ -23,6 +23,16 @@ class Column:
     words: bool = False
 
 
+def percent(number: str) -> str:
+    """A number with its sign, which no line separates from it.
+
+    Example:
+        >>> percent("98.9").split()
+        ['98.9', '%']
+    """
+    return f"{number}\u00a0%"
+
+
 @dataclass(frozen=True)
 class Measure:
     """A figure of merit: where it is in the scores and how it is shown."""
@@ -41,9 +51,11 @@ class Measure:
 
 
 QUALITY = [
-    Measure(Column("Accuracy, %", "Test images that are classified rightly.", 1), ("accuracy",), 2),
     Measure(
-        Column("Top 5, %", "Images whose class is among the five likeliest.", 1),
+        Column("Accuracy,\u00a0%", "Test images that are classified rightly.", 1), ("accuracy",), 2
+    ),
+    Measure(
+        Column("Top 5,\u00a0%", "Images whose class is among the five likeliest.", 1),
         ("top5_accuracy",),
         2,
     ),
@@ -60,7 +72,7 @@ QUALITY = [
         3,
     ),
     Measure(
-        Column("ECE, %", "How far confidence is from accuracy, after the temperature.", -1),
+        Column("ECE,\u00a0%", "How far confidence is from accuracy, after the temperature.", -1),
         ("calibrated_ece",),
         1,
         100,
@@ -78,9 +90,9 @@ QUALITY = [
 ]
 SPACES = {
     "raw": "features",
-    "raw_sphere": "features on the sphere",
+    "raw_sphere": "features, sphere",
     "whitened": "whitened",
-    "whitened_sphere": "whitened, on the sphere",
+    "whitened_sphere": "whitened, sphere",
 }
 CLUSTERS = [
     Measure(Column("Silhouette", "Euclidean, −1 to 1.", 1), ("silhouette",), 3),

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from torchlace.report.colours import palette
 from torchlace.report.figures.comparison import axis_range
+from torchlace.report.page.camera import best_view
 from torchlace.report.page.gather import COLUMNS, Collection, Shown
 from torchlace.report.page.grouping import Group
 from torchlace.report.page.sprites import Sheet
@@ -75,6 +76,7 @@ def run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -
             space: {
                 "points": packed(np.rint(UNIT * each.points), "<i2"),
                 "signatures": packed(np.rint(UNIT * each.signatures), "<i2"),
+                "eye": best_view(each.points, found.labels.numpy()[each.indices]),
             }
             for space, each in run.spheres.items()
         },

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import torchlace
 from torchlace.report.page import alternatives, tables
-from torchlace.report.page.examples import Examples, examples
+from torchlace.report.page.examples import UNSURE, Examples, examples
 from torchlace.report.page.gather import Collection, Failed, Shown
 from torchlace.report.page.grouping import Group, group_runs
 from torchlace.report.page.payload import collection_payload
 from torchlace.report.page.sprites import Sheet, make_sheet
 from torchlace.report.page.summary import summarise
 
-SCRIPTS = ("base.js", "tables.js", "hover.js", "plots.js", "sphere.js", "page.js")
+SCRIPTS = (
+    *("base.js", "edges.js", "tables.js", "hover.js", "plots.js", "sphere.js", "still.js"),
+    *("page.js", "print.js"),
+)
 _SHOWN_AT_FIRST = 4
 
 
@@ -39,8 +43,8 @@ def require_all() -> None:
         _required(name)
 
 
-def render(collections: Sequence[Collection], failed: Sequence[Failed]) -> str:
-    """The page, complete."""
+def render(collections: Sequence[Collection], failed: Sequence[Failed], folder: Path) -> str:
+    """The page, complete, to lie in ``folder``."""
     jinja = _required("jinja2")
     environment = jinja.Environment(
         loader=jinja.FunctionLoader(asset),
@@ -50,7 +54,7 @@ def render(collections: Sequence[Collection], failed: Sequence[Failed]) -> str:
         lstrip_blocks=True,
     )
     now = datetime.now()
-    parts = [_part(number, each) for number, each in enumerate(collections)]
+    parts = [_part(number, each, folder) for number, each in enumerate(collections)]
     payload = [part.pop("payload") for part in parts]
     page: str = environment.get_template("page.html").render(
         title=_title(parts),
@@ -72,7 +76,7 @@ def asset(name: str) -> str:
     return files("torchlace.report.page").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _part(number: int, collection: Collection) -> dict[str, Any]:
+def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
     """What the template needs to know of the runs on one set of data."""
     runs, groups = collection.runs, group_runs(collection.runs)
     found = {run.name: examples(run.inspection) for run in runs}
@@ -81,15 +85,16 @@ def _part(number: int, collection: Collection) -> dict[str, Any]:
     payload = collection_payload(number, collection, groups, sample)
     first = _first(groups)
     labels = {run.name: group.label for group in groups for run in group.runs}
+    cards = [
+        Card(drawn["id"], run, drawn["colour"], run.name in first, found[run.name])
+        for run, drawn in zip(runs, payload["runs"], strict=True)
+    ]
     return {
         "id": f"d{number}",
         "collection": collection,
         "groups": groups,
         "sentences": summarise(collection, groups),
-        "cards": [
-            Card(drawn["id"], run, drawn["colour"], run.name in first, found[run.name])
-            for run, drawn in zip(runs, payload["runs"], strict=True)
-        ],
+        "cards": sorted(cards, key=lambda card: not card.shown),
         "sample": sample,
         "worth": worth,
         "colours": payload["colours"],
@@ -100,18 +105,23 @@ def _part(number: int, collection: Collection) -> dict[str, Any]:
         "classes": tables.classes_table(collection),
         "differing": tables.settings_table(runs, differing=True),
         "common": tables.settings_table(runs, differing=False),
-        "environment": tables.environment_table(runs),
+        "environment": tables.environment_table(runs, folder),
         "say": alternatives,
+        "unsure": UNSURE,
         "cut": payload["barsFrom"],
         "payload": payload,
     }
 
 
 def _first(groups: Sequence[Group]) -> set[str]:
-    """Names of the runs whose figures are open at first: the best of each setting, then others."""
-    best = [max(group.runs, key=lambda run: run.accuracy) for group in groups]
-    others = [run for group in groups for run in group.runs if run not in best]
-    return {run.name for run in [*best, *others][:_SHOWN_AT_FIRST]}
+    """Names of the runs whose figures are open at first.
+
+    The best run, the best of each setting of LACE, the best of each other setting, and then others.
+    """
+    best, *rest = (max(group.runs, key=lambda run: run.accuracy) for group in groups)
+    rest.sort(key=lambda run: not run.config.head.startswith("lace"))
+    others = [run for group in groups for run in group.runs if run not in (best, *rest)]
+    return {run.name for run in [best, *rest, *others][:_SHOWN_AT_FIRST]}
 
 
 def _sheet(collection: Collection, indices: Sequence[int]) -> Sheet | None:

@@ -9,28 +9,27 @@ import numpy as np
 
 from torchlace.report.page.gather import Collection, Shown
 from torchlace.report.page.grouping import Group, Spread
+from torchlace.report.page.measures import percent
 
 
 def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
     """Who is right how often, by how much more than the next, and whether that may be chance."""
     best = groups[0]
     score = accuracy(best)
-    images = f"{len(collection.labels):,} test images of {collection.data}"
-    over = f" (mean of {len(best.runs)} runs)" if len(best.runs) > 1 else ""
-    first = f"{best.label} is right on {score.text(1)} % of {images}{over}"
+    images = f"{len(collection.labels):,}\u00a0test images of {collection.data}"
+    over = f" (mean of {len(best.runs)}\u00a0runs)" if len(best.runs) > 1 else ""
+    first = f"{best.label} is right on {percent(score.text(1))} of {images}{over}"
     if len(groups) == 1:
         return [f"{first}.", *_weakness(best.runs[0])]
     second = groups[1]
     gap = score.mean - accuracy(second).mean
-    if round(gap, 1) == 0:
-        first += f", as often as {second.label} ({accuracy(second).text(1)} %)."
-    else:
-        first += f", {points(gap)} more than {second.label} ({accuracy(second).text(1)} %)."
+    more = "as often as" if round(gap, 1) == 0 else f"{points(gap)} more than"
+    first += f", {more} {second.label} ({percent(accuracy(second).text(1))})."
     sentences = [first, *_chance(best, second)]
     if len(groups) > 2:
         others = [accuracy(group).mean for group in groups[2:]]
         names = ", ".join(group.label for group in groups[2:])
-        sentences.append(f"Behind them: {names}, {_range(others)} %.")
+        sentences.append(f"Behind them: {names}, {percent(_range(others))}.")
     return [*sentences, *_weakness(best.runs[0])]
 
 
@@ -43,11 +42,11 @@ def points(gap: float) -> str:
     """A difference of percentages.
 
     Example:
-        >>> points(1.0), points(0.84)
-        ('1.0 point', '0.8 points')
+        >>> points(1.0).split(), points(0.84).split()
+        (['1.0', 'point'], ['0.8', 'points'])
     """
     text = f"{gap:.1f}"
-    return f"{text} point" if text == "1.0" else f"{text} points"
+    return f"{text}\u00a0{'point' if text == '1.0' else 'points'}"
 
 
 def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
@@ -73,7 +72,9 @@ def _weakness(run: Shown) -> list[str]:
     whose = f"The most frequent mistake of {run.name}"
     # A mistake made once is the most frequent by accident.
     return (
-        [f"{whose}: {names[true]} taken for {names[taken]}, {count:,} times."] if count > 1 else []
+        [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
+        if count > 1
+        else []
     )
 
 
@@ -100,9 +101,9 @@ def _same_images(best: Group, second: Group) -> str:
     if not differing:
         return "They are right on the very same images."
     chance = float(binomtest(for_one, differing).pvalue)
-    where = f"{differing:,} image{'s' if differing > 1 else ''}"
+    where = f"{differing:,}\u00a0image{'s' if differing > 1 else ''}"
     reading = "that can be chance" if chance > 0.05 else "that is hardly chance"
-    size = "p < 0.001" if chance < 0.001 else f"p = {chance:.2g}"
+    size = "p\u00a0<\u00a00.001" if chance < 0.001 else f"p\u00a0=\u00a0{chance:.2g}"
     return (
         f"On {where} only one of the two is right, {best.label} on {for_one:,}: {reading} ({size})."
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchlace.report.page.gather import Collection, Shown
@@ -61,8 +63,8 @@ def runs_table(runs: Sequence[Shown], labels: dict[str, str]) -> Table:
             Column("Run", words=True),
             Column("Setting", words=True),
             Column("Seed"),
-            Column("Accuracy, %", "Of the test images.", 1),
-            Column("Validation, %", "At the chosen epoch."),
+            Column("Accuracy,\u00a0%", "Of the test images.", 1),
+            Column("Validation,\u00a0%", "At the chosen epoch."),
             Column("Chosen epoch"),
             Column("Epochs"),
             Column("Temperature", "Fitted on the validation images."),
@@ -111,7 +113,7 @@ def classes_table(collection: Collection) -> Table:
     counts = collection.labels.bincount(minlength=len(collection.class_names)).tolist()
     columns = [Column(run.name) for run in collection.runs]
     table = Table(
-        "Accuracy of every class, %", [Column("Class", words=True), Column("Images"), *columns]
+        "Accuracy of every class,\u00a0%", [Column("Class", words=True), Column("Images"), *columns]
     )
     for place, (name, count) in enumerate(zip(collection.class_names, counts, strict=True)):
         values = (run.inspection.scores["class_accuracy"][place] for run in collection.runs)
@@ -136,15 +138,16 @@ def settings_table(runs: Sequence[Shown], *, differing: bool) -> Table:
     return table
 
 
-def environment_table(runs: Sequence[Shown]) -> Table:
-    """What every run was made with."""
+def environment_table(runs: Sequence[Shown], folder: Path) -> Table:
+    """What every run was made with, and where it lies as seen from ``folder``."""
     names = sorted({name for run in runs for name in run.inspection.result.get("versions", {})})
     columns = ["Run", "Directory", "Device", *names, "Digest of the data"]
     table = Table("Environment", [Column(name, words=True) for name in columns])
     for run in runs:
         result, facts = run.inspection.result, run.inspection.facts
         versions = result.get("versions", {})
-        values = [run.name, run.inspection.path.name, result.get("device", "–")]
+        where = Path(os.path.relpath(run.inspection.path, folder)).as_posix()
+        values = [run.name, where, result.get("device", "–")]
         values += [versions.get(name, "–") for name in names]
         table.rows.append([Cell(str(v), str(v)) for v in [*values, facts["data_digest"]]])
     return table

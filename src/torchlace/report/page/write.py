@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from torchlace._checks import check_choice, check_count
+from torchlace.report.finding import find_runs
 from torchlace.report.page.gather import Examine, Failed, Method, gather
 from torchlace.report.page.render import render, require_all
 
@@ -46,7 +47,7 @@ def write_report(
     shown all the same.
 
     Args:
-        runs: run directories.
+        runs: run directories, or folders that hold some.
         path: where the page goes; what was there is replaced once the page is whole.
         samples: test images on the spheres, the same for every run on the same data.
         method: ``"tsne"``, ``"pca"`` or ``"umap"``.
@@ -61,7 +62,7 @@ def write_report(
 
     check_count("samples", samples, 5)
     check_choice("method", method, get_args(Method))
-    paths, path = list(runs), Path(path)
+    paths, path = find_runs(runs), Path(path)
     if not paths:
         raise ValueError("a report needs at least one run")
     # Found out now rather than after minutes of work.
@@ -77,6 +78,6 @@ def write_report(
             + "; ".join(each.reason for each in failed)
         )
     watcher.message("writing the page")
-    page = render(collections, failed)
+    page = render(collections, failed, path.parent)
     write_whole(path, lambda file: file.write(page.encode()))
     return Report(path, [run.name for each in collections for run in each.runs], failed)

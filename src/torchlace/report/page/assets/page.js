@@ -10,6 +10,7 @@ const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, dou
 function draw(element) {
   const part = partOf.get(element.dataset.part);
   const run = runOf.get(element.dataset.run);
+  if (element.dataset.plot === "sphere") keepCamera(element);
   const figure = BUILDERS[element.dataset.plot](part, run);
   if (figure.height) element.style.height = `${figure.height}px`;
   const first = !element.dataset.drawn;
@@ -33,7 +34,7 @@ const watcher = new IntersectionObserver((entries) => {
     if (isIntersecting && !target.dataset.drawn) draw(target);
     // Browsers keep few WebGL contexts: a sphere out of sight gives its own back.
     if (!isIntersecting && target.dataset.drawn && target.dataset.plot === "sphere") {
-      runOf.get(target.dataset.run).camera = structuredClone(target.layout.scene.camera);
+      keepCamera(target);
       Plotly.purge(target);
       delete target.dataset.drawn;
     }
@@ -41,10 +42,14 @@ const watcher = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px 0px" });
 
 // Text and tables come first: the library of the plots takes longer to start than all else.
-addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
+function startPlotly() {
+  if (typeof Plotly === "object") return;
   const library = document.createElement("script");
   library.textContent = document.getElementById("plotly")?.textContent ?? "";
   document.head.append(library);
+}
+addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
+  startPlotly();
   document.querySelectorAll(".plot").forEach((element) => watcher.observe(element));
 })));
 

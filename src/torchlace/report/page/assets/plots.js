@@ -36,8 +36,8 @@ function shownRuns(part) {
 function bars(part) {
   const settings = [...part.bars].reverse();
   const data = settings.flatMap((each, place) => {
-    const deviation = each.deviation === null ? "" : ` ± ${each.deviation.toFixed(2)}`;
-    const text = `${each.mean.toFixed(2)}${deviation} %`;
+    const deviation = each.deviation === null ? "" : `\u00a0±\u00a0${each.deviation.toFixed(2)}`;
+    const text = `${each.mean.toFixed(2)}${deviation}\u00a0%`;
     const bar = {
       type: "bar", orientation: "h", y: [place], x: [each.mean - part.barsFrom], base: part.barsFrom,
       marker: { color: each.colour }, width: 0.6, hoverinfo: "text",
@@ -49,7 +49,7 @@ function bars(part) {
     };
     const dots = {
       type: "scatter", mode: "markers", y: each.values.map(() => place), x: each.values,
-      marker: { color: ink("ink"), size: 5, opacity: 0.7 }, hovertemplate: "%{x:.2f} %<extra></extra>",
+      marker: { color: ink("ink"), size: 5, opacity: 0.7 }, hovertemplate: "%{x:.2f}\u00a0%<extra></extra>",
     };
     return each.values.length > 1 ? [bar, dots] : [bar];
   });
@@ -75,7 +75,7 @@ function curves(part) {
   const data = shownRuns(part).flatMap((run) => {
     const { epoch, [kind]: values } = run.history;
     const place = epoch.indexOf(run.chosen);
-    const percent = kind === "val_accuracy" ? ":.2f} %" : ":.4f}";
+    const percent = kind === "val_accuracy" ? ":.2f}\u00a0%" : ":.4f}";
     const label = `${plain(run.name)}<br>epoch %{x}: %{y${percent}<extra></extra>`;
     return [
       {
@@ -140,19 +140,20 @@ function sayCell(part, run, [i, j]) {
 }
 
 function reliability(part, run) {
-  const [after, before] = colours();
-  const series = [["before", "before", before, "square"], ["after", "after the temperature", after, "circle"]];
-  const data = series.flatMap(([key, name, colour, symbol]) => {
+  const series = [["before", "before the temperature", "square-open"], ["after", "after the temperature", "circle"]];
+  const data = series.flatMap(([key, name, symbol]) => {
+    const { colour, line, fill } = look(run, key === "after");
     const full = run.reliability[key].filter((bin) => bin[2]);
     return [
       {
         type: "scatter", mode: "lines+markers", name, x: full.map((bin) => 100 * bin[3]),
         y: full.map((bin) => 100 * bin[4]), customdata: full.map((bin) => bin[2]), cliponaxis: false,
-        line: { color: colour, width: 2 }, marker: { symbol, size: 7 },
-        hovertemplate: "confidence %{x:.0f} %, right %{y:.0f} %<br>%{customdata} images<extra></extra>",
+        line, marker: { symbol, color: colour, size: 7 },
+        hovertemplate: "confidence %{x:.0f}\u00a0%, right %{y:.0f}\u00a0%<br>%{customdata} images<extra></extra>",
       },
       {
-        type: "bar", yaxis: "y2", showlegend: false, marker: { color: colour }, opacity: 0.8,
+        type: "bar", yaxis: "y2", showlegend: false,
+        marker: { color: fill, line: { color: colour, width: 1 } },
         x: full.map((bin) => 50 * (bin[0] + bin[1])), y: full.map((bin) => bin[2]),
         hovertemplate: "%{y} images<extra></extra>",
       },
@@ -172,20 +173,23 @@ function reliability(part, run) {
 }
 
 function angles(part, run) {
-  const [own, wrong] = colours();
-  const series = [["true", "own class", own], ["nearest_wrong", "nearest wrong class", wrong]];
-  const data = series.map(([key, name, colour]) => {
+  const series = [["true", "to its own class"], ["nearest_wrong", "to the nearest wrong class"]];
+  const data = series.map(([key, name]) => {
+    const { colour, fill } = look(run, key === "true");
     const counts = run.angles[key];
     const width = 180 / counts.length;
+    // No line along the axis where there is nothing.
+    const places = [...counts.keys()].filter((i) => counts[i - 1] || counts[i] || counts[i + 1]);
     return {
-      type: "bar", name, x: counts.map((_, i) => (i + 0.5) * width), y: counts, width, opacity: 0.65,
-      marker: { color: colour, line: { width: 0 } }, hovertemplate: "%{x:.0f}°: %{y} images<extra></extra>",
+      type: "scatter", mode: "lines", name, x: places.map((i) => (i + 0.5) * width), y: places.map((i) => counts[i]),
+      line: { color: colour, width: 1.5, shape: "hvh" }, fill: "tozeroy", fillcolor: fill,
+      hovertemplate: "%{x:.0f}°: %{y} images<extra></extra>",
     };
   });
   return {
     data,
     layout: frame({
-      showlegend: true, barmode: "overlay", bargap: 0,
+      showlegend: true,
       xaxis: { title: titled("angle θ to the signature, degrees"), range: [0, 180], dtick: 30 },
       yaxis: { title: titled("images") },
     }),
@@ -208,8 +212,12 @@ function spectrum(part) {
   };
 }
 
-function colours() {
-  return isDark() ? ["#4ba3e3", "#f08a3c"] : ["#0072b2", "#d55e00"];
+// Of two things about one run, the first is filled in the run's colour, the other hollow and grey:
+// colours stand for runs, and no eye needs them to tell the two apart.
+function look(run, first) {
+  if (first) return { colour: run.colour, fill: run.colour + "99", line: { color: run.colour, width: 2 } };
+  const colour = ink("muted");
+  return { colour, fill: "rgba(0,0,0,0)", line: { color: colour, width: 2, dash: "dot" } };
 }
 
 function narrow() {

@@ -2,7 +2,7 @@
 
 const UNIT = 32767;
 const POINTS = 2;
-const HOME = { x: 0.94, y: 0.94, z: 0.58 };
+const DISTANCE = 1.4;
 
 function sphere(part, run) {
   const space = spaceOf(part, run);
@@ -26,13 +26,25 @@ function sphere(part, run) {
       { ...strokes(signatures, crosses, 1.04), line: { color: "#ffffff", width: 3.5 } },
     ],
     layout: {
-      ...frame({ margin: { l: 0, r: 0, t: 0, b: 0 } }), uirevision: "kept",
+      ...frame({ margin: { l: 0, r: 0, t: 0, b: 0 } }), uirevision: space,
       scene: {
         xaxis: bare(), yaxis: bare(), zaxis: bare(), aspectmode: "cube", dragmode: "orbit",
-        camera: run.camera ?? { eye: HOME }, uirevision: "kept",
+        camera: cameraOf(run, space), uirevision: space,
       },
     },
   };
+}
+
+// As it was left, or from where most is seen. Layouts of two spaces are turned independently.
+function cameraOf(run, space) {
+  const [x, y, z] = run.spheres[space].eye.map((value) => DISTANCE * value);
+  return run.cameras?.[space] ?? { eye: { x, y, z }, up: { x: 0, y: 0, z: 1 } };
+}
+
+function keepCamera(element) {
+  if (!element.dataset.drawn) return;
+  const run = runOf.get(element.dataset.run);
+  (run.cameras ??= {})[element.layout.uirevision] = structuredClone(element.layout.scene.camera);
 }
 
 function spread(values, places, radius) {
@@ -82,7 +94,7 @@ function wires() {
   return { type: "scatter3d", mode: "lines", hoverinfo: "skip", ...lines, line: { color: ink("mesh"), width: 1 } };
 }
 
-// Nearly opaque, so that what lies behind is seen to.
+// Opaque enough that what lies behind is pale, and not so much that it is gone.
 function ball() {
   const [x, y, z, i, j, k] = [[], [], [], [], [], []];
   const [rows, columns] = [24, 48];
@@ -98,7 +110,7 @@ function ball() {
     }
   }
   return {
-    type: "mesh3d", x, y, z, i, j, k, color: ink("ball"), opacity: 0.85, hoverinfo: "skip",
+    type: "mesh3d", x, y, z, i, j, k, color: ink("ball"), opacity: 0.42, hoverinfo: "skip",
     lighting: { ambient: 1, diffuse: 0, specular: 0, fresnel: 0 },
   };
 }
@@ -138,11 +150,17 @@ function sayPoint(part, run, figure, point) {
   part.indices ??= unpack(part.sample.indices, Uint32Array);
   const [label, taken] = [labelsOf(part)[place], run.chosenClasses[place]];
   const verb = label === taken ? "recognised" : `taken for ${part.classes[taken]}`;
-  return [`${part.classes[label]}\n${verb} at ${run.chances[place]} %\ntest image ${part.indices[place]}`, place];
+  return [`${part.classes[label]}\n${verb} at ${run.chances[place]}\u00a0%\ntest image ${part.indices[place]}`, place];
 }
 
 function turn(element, how) {
   if (!element.layout) return;
+  if (how === "home") {
+    const [part, run] = [partOf.get(element.dataset.part), runOf.get(element.dataset.run)];
+    run.cameras = {};
+    Plotly.relayout(element, { "scene.camera": cameraOf(run, spaceOf(part, run)) });
+    return;
+  }
   const eye = { ...element._fullLayout.scene.camera.eye };
   const flat = Math.hypot(eye.x, eye.y);
   const far = Math.hypot(flat, eye.z);
@@ -155,8 +173,7 @@ function turn(element, how) {
   if (how === "in") distance = Math.max(0.7, distance / 1.15);
   if (how === "out") distance = Math.min(4, distance * 1.15);
   const across = distance * Math.cos(rise);
-  const next = how === "home" ? HOME
-    : { x: across * Math.cos(round), y: across * Math.sin(round), z: distance * Math.sin(rise) };
+  const next = { x: across * Math.cos(round), y: across * Math.sin(round), z: distance * Math.sin(rise) };
   Plotly.relayout(element, { "scene.camera.eye": next, "scene.camera.up": { x: 0, y: 0, z: 1 } });
 }
 
