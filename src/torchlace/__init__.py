@@ -54,6 +54,7 @@ _ELSEWHERE = {
     "estimators": "",
     "evaluation": "",
     "experiments": "",
+    "export": "",
     "functional": "",
     "heads": "",
     "inspection": "",

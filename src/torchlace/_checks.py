@@ -137,9 +137,17 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
     known = sorted(choices)
     if value in known:
         return value
-    near = difflib.get_close_matches(str(value), known, n=3, cutoff=0.4)
+    near = _nearest(str(value), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     raise ValueError(f"unknown {name} {value!r}: {hint}known: {', '.join(known)}")
+
+
+def _nearest(value: str, known: list[str]) -> list[str]:
+    if value.lower() == "gpu" and "cuda" in known:
+        return ["cuda"]
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(value.lower(), names, n=3, cutoff=0.4)
+    return [names[each] for each in near]
 
 
 def _values_visible(tensor: Tensor) -> bool:

@@ -1,4 +1,5 @@
 import pytest
+from experiments.grids import GRID
 from training.processes import torchlace
 
 
@@ -7,11 +8,14 @@ from training.processes import torchlace
     [
         (("--data", "digit"), "did you mean digits?"),
         (("--head", "lacy"), "did you mean 'lace'"),
+        (("--head", "LACE"), "did you mean 'lace'"),
         (("--backbone", "resnet81"), "did you mean 'resnet18'"),
         (("--optimizer", "adm"), "did you mean 'adam'"),
         (("--schedule", "cosinus"), "did you mean 'cosine'"),
         (("--protocol", "papers"), "did you mean 'paper'"),
-        (("--head-option", "marginal=1"), "marginal"),
+        (("--head-option", "marginal=1"), "unknown option of LACE 'marginal': "),
+        (("--head-option", "shrinkage=.1"), "background_options={'shrinkage': ...}"),
+        (("--head-option", "background_options={shrinkge: .1}"), "did you mean 'shrinkage'"),
         (("--head-option", "margin"), "--head-option takes NAME=VALUE, got 'margin'"),
         (("--log", "wandbb"), "did you mean 'wandb'"),
         (("--lr", "-1"), "lr must lie in (0, inf), got -1.0"),
@@ -24,6 +28,7 @@ from training.processes import torchlace
         (("--ema", "1.5"), "ema must lie in (0, 1), got 1.5"),
         (("--device", "cuda"), "there is no CUDA device here: use --device cpu"),
         (("--device", "mps"), "no MPS device here"),
+        (("--device", "gpu"), "did you mean 'cuda'"),
         (("--strategy", "nonsense"), "nonsense"),
         (("--precision", "nonsense"), "nonsense"),
         (("--pretrained",), "small-cnn has no pretrained weights: leave pretrained off"),
@@ -71,3 +76,27 @@ def test_unknown_options_and_commands_are_usage_errors(tmp_path):
     assert torchlace("train", "--hed", "lace", folder=tmp_path).code == 2
     assert torchlace("trains", folder=tmp_path).code == 2
     assert torchlace("predict", folder=tmp_path).code == 2
+
+
+def test_the_nearest_folder_is_proposed(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "grid.yaml").write_text(GRID.replace("data: digits", "data: photso"))
+    (tmp_path / "a.yaml").write_text("data: Photo\n")
+    for command, said in (
+        (("train", "--data", "photso"), "did you mean photos?"),
+        (("train", "--config", "a.yaml"), "did you mean photos?"),
+        (("data", "check", "./photo"), "did you mean photos?"),
+        (("reproduce", "grid.yaml"), "did you mean 'photos'?"),
+    ):
+        done = torchlace(*command, folder=tmp_path)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert said in done.err
+
+
+@pytest.mark.parametrize("command", [("predict", "run", "."), ("train",), ("reproduce", "quick")])
+def test_nvidia_s_devices_are_called_cuda(command, tmp_path):
+    (tmp_path / "some.png").touch()
+    done = torchlace(*command, "--device", "GPU", folder=tmp_path)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "did you mean" in done.err
+    assert "cuda" in done.err

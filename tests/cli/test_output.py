@@ -1,7 +1,10 @@
 import yaml
 from cli.pictures import write
 from training.processes import torchlace
+from typer.main import get_command
 
+from torchlace import heads
+from torchlace.cli import app
 from torchlace.training import TrainConfig
 
 SHORT = ("train", "--epochs", "2", "--batch-size", "64", "--run", "run")
@@ -57,3 +60,69 @@ def test_the_default_name_of_a_run_is_that_of_the_folder(tmp_path):
     command = ("train", "--backbone", "small-cnn", "--epochs", "1", "--json")
     result = torchlace(*command, "--data", "pictures.v2/", folder=tmp_path).json()
     assert result["run"] == "runs/pictures.v2-lace-0"
+
+
+def test_a_run_on_a_relative_path_is_used_from_anywhere(tmp_path):
+    write(tmp_path / "here" / "pictures")
+    (tmp_path / "there").mkdir()
+    command = ("--backbone", "small-cnn", "--epochs", "1")
+    given = ("train", *command, "--data", "pictures", "--run", "run")
+    result = torchlace(*given, "--json", folder=tmp_path / "here").json()
+    stored = yaml.safe_load((tmp_path / "here" / "run" / "config.yaml").read_text())
+    assert stored["data"] == str(tmp_path / "here" / "pictures")
+    scores = torchlace("evaluate", "../here/run", "--json", folder=tmp_path / "there").json()
+    assert scores["accuracy"] == result["test_accuracy"]
+    again = torchlace(
+        "train", "--config", "../here/run/config.yaml", "--run", "run", "--json",
+        folder=tmp_path / "there",
+    ).json()  # fmt: skip
+    assert again["test_right"] == result["test_right"]
+    # The same command is the same run, whichever way its data are written.
+    done = torchlace(*given, folder=tmp_path / "here")
+    assert (done.code, done.err) == (0, "run is finished already; --overwrite trains it anew\n")
+    # A run of earlier versions has its path as it was given.
+    stored["data"] = "pictures"
+    (tmp_path / "here" / "run" / "config.yaml").write_text(yaml.safe_dump(stored))
+    assert torchlace(*given, folder=tmp_path / "here").code == 0
+
+
+def test_the_help_shows_the_defaults(tmp_path):
+    values = TrainConfig().as_dict()
+    shown = {
+        option.name: option.show_default
+        for option in get_command(app).commands["train"].params
+        if option.name in values and option.name not in ("root", "image_size")
+    }
+    # Those that are read by YAML or may be repeated are empty.
+    assert values.keys() - shown.keys() == {"root", "image_size", "head_options", "loggers"}
+    for name, text in shown.items():
+        value = values[name]
+        if isinstance(value, bool):
+            assert text == name.replace("_", "-") if value else text.startswith("no-"), name
+        else:
+            expected = "none" if value is None else value
+            assert type(expected)(text.partition(":")[0]) == expected, name
+    for command in (("train",), ("reproduce",), ("data", "list"), ("data", "show")):
+        assert "[default: (" in torchlace(*command, "--help", folder=tmp_path).out
+
+
+def test_heads_says_what_each_is(tmp_path):
+    lines = torchlace("heads", folder=tmp_path).out.splitlines()
+    said = {}
+    for name in heads.names():
+        (line,) = (line for line in lines if line.startswith(f"│ {name} "))
+        said[name] = line.split("│")[2].strip()
+    assert len(set(said.values())) == len(said)
+    assert "paper" in said["lace-published"]
+
+
+def test_one_bad_image_is_one_image(tmp_path):
+    write(tmp_path / "pictures")
+    (tmp_path / "pictures" / "digit 0" / "bad.png").write_bytes(b"none")
+    command = ("train", "--data", "pictures", "--epochs", "1", "--backbone", "small-cnn")
+    strict = torchlace(*command, folder=tmp_path)
+    assert strict.err.startswith("error: 1 image can't be used; repair or remove it, or go on")
+    tolerant = torchlace(*command, "--skip-bad", folder=tmp_path)
+    assert tolerant.err.startswith("left out 1 unreadable image:\n")
+    shown = torchlace("data", "show", "pictures", "--skip-bad", folder=tmp_path)
+    assert "left out 1 file that can't be read:" in shown.out

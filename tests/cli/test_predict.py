@@ -1,5 +1,7 @@
 import csv
 import io
+import json
+import shlex
 import shutil
 
 import pytest
@@ -109,3 +111,29 @@ def test_damaged_weights_are_one_line(command, place, tmp_path):
     assert done.err.startswith("error: ")
     assert "best.safetensors" in done.err
     assert "Traceback" not in done.err
+
+
+def test_an_unfinished_run_says_whose_weights_it_uses_and_how_to_go_on(place, image, tmp_path):
+    young = tmp_path / "a run"
+    shutil.copytree(place / "run", young)
+    (young / "result.json").unlink()
+    done = torchlace("predict", "a run", image, "--json", folder=tmp_path)
+    assert done.code == 0
+    assert len(done.json()) == 1
+    rows = list(csv.DictReader((young / "metrics.csv").open()))
+    best = json.loads((place / "run" / "result.json").read_text())["best_epoch"]
+    (note,) = done.err.splitlines()
+    assert f"the weights of epoch {best}, its best of {len(rows)}" in note
+    # The command that it names finishes the run, from any folder.
+    command = shlex.split(note.partition("to finish it: torchlace ")[2])
+    finished = torchlace(*command, folder=tmp_path)
+    assert finished.code == 0, finished.err
+    again = torchlace("predict", "a run", image, folder=tmp_path)
+    assert (again.code, again.err) == (0, "")
+    assert "1 image by a run" in again.out
+
+
+def test_json_and_csv_at_once_are_refused(place, image):
+    done = predict(place, image, "--json", "--csv")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "choose one" in done.err

@@ -4,11 +4,15 @@ import csv
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+from cli.pictures import write
 from experiments.grids import GRID
 from training.processes import Command, torchlace
 
@@ -60,7 +64,7 @@ def test_a_grid_killed_half_way_is_finished_by_two_that_share_the_work(folder):
     last = torchlace(*command, folder=folder)
     assert (last.code, last.err) == (0, "")
     assert "Softmax" in last.out
-    assert "paper 90.50 ± 0.50" in last.out
+    assert "published 90.50 ± 0.50" in last.out
     assert "n = 2" in last.out
 
 
@@ -119,14 +123,14 @@ def test_a_failed_run_is_reported_at_the_end_and_left_alone(folder):
     assert done.code == 1
     assert done.err == (
         f"failed: {name}: RunError: the training loss became nan\n"
-        "1 runs failed; --retry-failed runs them again\n"
+        "1 run failed; --retry-failed starts again what failed\n"
     )
     assert f"{name} (failed)" in torchlace(*command, "--format", "csv", folder=folder).out
     status = torchlace(*command, "--status", folder=folder)
     assert status.out == (
-        f"mine: 1 runs: 1 failed\n  {name}: failed: RunError: the training loss became nan\n"
+        f"mine: 1 run: 1 failed\n  {name}: failed: RunError: the training loss became nan\n"
     )
-    assert torchlace(*command, "--dry-run", folder=folder).out.startswith("mine: 1 runs: 1 failed")
+    assert torchlace(*command, "--dry-run", folder=folder).out.startswith("mine: 1 run: 1 failed")
     again = torchlace(*command, "--dry-run", "--retry-failed", folder=folder)
     assert again.out.splitlines()[0] == name
 
@@ -203,3 +207,32 @@ def test_wrong_grids_of_ones_own_are_one_line(folder):
         assert (done.code, done.err.count("\n")) == (1, 1)
         assert message in done.err
         assert not os.path.exists(folder / "runs")
+
+
+def test_a_bad_image_is_named_with_what_to_do(folder):
+    write(folder / "pictures")
+    bad = folder / "pictures" / "digit 0" / "bad.png"
+    bad.write_bytes(b"none")
+    grid = GRID.replace("data: digits", "data: pictures, backbone: small-cnn")
+    (folder / "mine.yaml").write_text(grid)
+    command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "lace")
+    done = torchlace(*command, folder=folder)
+    status = torchlace(*command, "--status", folder=folder)
+    assert done.code == 1
+    for line in (*done.err.splitlines()[1:3], status.out.splitlines()[1]):
+        assert "failed: " in line
+        assert "bad.png" in line
+        assert "skip_bad: true" in line
+    grid = grid.replace("data: pictures", "data: pictures, skip_bad: true")
+    (folder / "mine.yaml").write_text(grid)
+    assert torchlace(*command, folder=folder).code == 0
+
+
+def test_links_of_a_page_lead_from_where_it_lies(folder):
+    command = ("reproduce", "table1", "--results", "some", "--datasets", "cifar10")
+    shutil.copytree(RESULTS, folder / "some")
+    torchlace(*command, "-o", "pages/of mine/table.html", folder=folder)
+    text = (folder / "pages" / "of mine" / "table.html").read_text()
+    links = {unquote(link) for link in re.findall('href="(.*?)"', text)}
+    assert links
+    assert all((folder / "pages" / "of mine" / link).is_file() for link in links)

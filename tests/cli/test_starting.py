@@ -11,7 +11,7 @@ from training.processes import fresh, torchlace
 
 import torchlace as tl
 
-COMMANDS = ["train", "evaluate", "compare", "predict", "report", "reproduce", "detect"]
+COMMANDS = ["train", "evaluate", "compare", "predict", "report", "reproduce", "detect", "export"]
 COMMANDS += ["heads", "config", "data"]
 DATA_COMMANDS = ["list", "fetch", "import", "check", "show"]
 HEAVY = ["torch", "numpy", "lightning", "torchvision", "sklearn", "matplotlib"]

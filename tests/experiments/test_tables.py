@@ -8,7 +8,14 @@ import pytest
 from experiments.grids import GRID, line, records
 from scipy import stats
 
-from torchlace.experiments import FORMATS, Record, load_experiment, make_table, render
+from torchlace.experiments import (
+    FORMATS,
+    Record,
+    experiment_names,
+    load_experiment,
+    make_table,
+    render,
+)
 from torchlace.experiments.statistics import holm, mean_interval
 
 
@@ -104,7 +111,7 @@ def test_few_and_failed_seeds_are_said(experiment):
     for form in ("terminal", "markdown", "html"):
         text = render(table, form, width=200)
         assert "(n = 1)" in text
-        assert "1 runs failed or were cut" in text
+        assert "1 run failed or cut: listed, but not counted." in text
     assert f"runs/{name} (failed)" in render(table, "markdown")
 
 
@@ -145,10 +152,10 @@ def test_every_format_shows_the_numbers_and_escapes_the_rest(experiment):
     texts = {form: render(table, form, width=200) for form in FORMATS}
     for form in ("terminal", "markdown", "latex", "html"):
         assert texts[form].count("90.05 ± 0.49" if form != "latex" else r"90.05 $\pm$ 0.49") == 2
-    assert "paper 90.50 ± 0.50" in texts["terminal"]
+    assert "published 90.50 ± 0.50" in texts["terminal"]
     assert r"a|b <i>&_*$%\x#~^{" in texts["terminal"]
     assert "**90.05 ± 0.49**" in texts["markdown"]
-    assert "<u>87.90 ± 0.99</u><br>paper 90.50 ± 0.50" in texts["markdown"]
+    assert "<u>87.90 ± 0.99</u><br>published 90.50 ± 0.50" in texts["markdown"]
     assert r"\textbf{90.05 $\pm$ 0.49}" in texts["latex"]
     assert r"\shortstack{\underline{87.90 $\pm$ 0.99}\\" in texts["latex"]
     assert (
@@ -213,3 +220,38 @@ def test_an_empty_table_shows_what_was_published():
     text = render(make_table(load_experiment("table1"), {}), "markdown")
     assert "–<br>paper 70.03 ± 0.90" in text
     assert json.dumps(text)
+
+
+def test_a_grid_names_the_source_of_what_was_published(experiment):
+    grid = experiment("source: an earlier report\n" + GRID)
+    text = render(make_table(grid, records(grid, scatter)), "markdown")
+    assert "<br>an earlier report 90.50 ± 0.50" in text
+    assert "| an earlier report | difference |" in text
+    for name in experiment_names():
+        shipped = load_experiment(name)
+        assert not any(row.published for row in shipped.rows) or shipped.source == "paper"
+
+
+def test_latex_says_what_it_needs_and_nothing_breaks_its_comments(experiment):
+    grid = experiment(GRID.replace("title: Two heads", "title: |\n  Two\n  heads"))
+    text = render(make_table(grid, records(grid, scatter)), "latex")
+    head = text.partition(r"\begin")[0]
+    assert all(line.startswith("%") for line in head.split("\n") if line)
+    assert "% Two heads\n" in head
+    assert r"\usepackage{booktabs}" in head
+
+
+def test_links_lead_from_the_folder_of_the_page(experiment):
+    grid = experiment()
+    found = records(grid, scatter)
+    here = Balanced(render(make_table(grid, found), "html"))
+    there = Balanced(render(make_table(grid, found), "html", folder="pages/mine"))
+    assert there.links == [f"../../{link}" for link in here.links]
+
+
+def test_a_run_of_several_columns_that_failed_is_one_run(experiment):
+    grid = experiment(GRID.replace("{label: Accuracy}", "{label: A}\n  loss: {score: test_loss}"))
+    found = records(grid, scatter)
+    name = next(iter(found))
+    found[name] = Record({"status": "cut", "config": found[name].line["config"]}, f"runs/{name}")
+    assert "1 run failed or cut" in render(make_table(grid, found), "markdown")

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -35,14 +36,17 @@ class Done:
 class Command:
     """`torchlace ARGUMENTS` in a forked process."""
 
-    def __init__(self, *arguments, folder, before_all_else=None):
+    def __init__(self, *arguments, folder, before_all_else=None, environment=None, patch=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         number = sum(1 for _ in self.folder.glob("command*.out"))
         self.out, self.err = (self.folder / f"command{number}.{end}" for end in ("out", "err"))
+        for path in (self.out, self.err):
+            path.touch()
+        places = (self.folder, self.out, self.err)
         self.process = _context().Process(
             target=_be_command,
-            args=(list(map(str, arguments)), self.folder, self.out, self.err, before_all_else),
+            args=(list(map(str, arguments)), places, before_all_else, environment or {}, patch),
         )
         self.process.start()
 
@@ -71,6 +75,22 @@ def torchlace(*arguments, folder, **options):
     return Command(*arguments, folder=folder, **options).done()
 
 
+def ranks(*arguments, folders, patch=None):
+    """The command in one process for each folder, which meet as those of a launcher do."""
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    arguments = (*arguments, "--device", "cpu", "--devices", len(folders))
+    started = [
+        Command(
+            *arguments,
+            folder=folder,
+            environment={**environment, "LOCAL_RANK": str(rank)},
+            patch=patch,
+        )
+        for rank, folder in enumerate(folders)
+    ]
+    return [each.done() for each in started]
+
+
 def fresh(*arguments, folder, command=("-m", "torchlace.cli"), **environment):
     done = subprocess.run(
         [sys.executable, *command, *map(str, arguments)],
@@ -82,6 +102,33 @@ def fresh(*arguments, folder, command=("-m", "torchlace.cli"), **environment):
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def machines(folders, *arguments):
+    """The command on several machines, each with a folder: launchers that meet at an address."""
+    port = _free_port()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(folders))]
+    launcher += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    started = []
+    for rank, folder in enumerate(folders):
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["--node-rank", str(rank), "-m", "--", "torchlace.cli", *map(str, arguments)]
+        started.append(
+            subprocess.Popen(
+                [*launcher, *command],
+                cwd=folder,
+                env={**os.environ, **QUIET},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    try:
+        told = [machine.communicate(timeout=2 * PATIENCE) for machine in started]
+    finally:
+        for machine in started:
+            machine.kill()
+    return [Done(each.returncode, *said) for each, said in zip(started, told, strict=True)]
 
 
 def metrics(run):
@@ -102,6 +149,12 @@ def outcome(run):
     return {"metrics": metrics(run), "result": result, "weights": weights}
 
 
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def _context():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
@@ -115,8 +168,10 @@ def _context():
     return context
 
 
-def _be_command(arguments, folder, out, err, before_all_else):
+def _be_command(arguments, places, before_all_else, environment, patch):
+    folder, out, err = places
     os.chdir(folder)
+    os.environ.update(environment)
     if before_all_else is not None:
         _prefer(before_all_else)
     for path, descriptor in ((out, 1), (err, 2)):
@@ -124,6 +179,8 @@ def _be_command(arguments, folder, out, err, before_all_else):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from torchlace.cli import app
 
+    if patch is not None:
+        patch()
     sys.argv = ["torchlace", *arguments]
     with contextlib.suppress(BrokenPipeError):
         app(arguments, prog_name="torchlace")

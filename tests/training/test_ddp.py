@@ -3,19 +3,20 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
-from training.processes import PATIENCE, QUIET, fresh, metrics, torchlace
+from training.processes import PATIENCE, QUIET, machines, metrics, ranks, torchlace
+
+from torchlace.training.step import EagerStep
 
 SHORT = ("train", "--backbone", "small-cnn", "--batch-size", "128", "--seed", "3", "--lr", "3e-4")
 TWO = ("--device", "cpu", "--devices", "2", "--strategy", "ddp")
-SPREAD = ("--device", "cpu", "--devices", "2", "--strategy", "fsdp")
 CASES = {
     "lace": ("--ema", "0.9", "--clip", "1", "--schedule", "cosine"),
     "softmax": ("--label-smoothing", "0.1"),
@@ -23,10 +24,11 @@ CASES = {
 }
 
 
-def compare(command, folder, processes=TWO):
+def compare(command, folder, strategy="ddp"):
     torchlace(*command, "--json", "--run", "one", folder=folder)
-    two = fresh(*command, *processes, "--json", "--run", "two", folder=folder)
-    assert two.code == 0, two.err
+    spread = ("--strategy", strategy, "--json", "--run", "two")
+    for two in ranks(*command, *spread, folders=[folder] * 2):
+        assert two.code == 0, two.err
     assert_alike(folder)
 
 
@@ -59,53 +61,72 @@ def test_two_processes_do_what_one_does(head, tmp_path):
         ("--head", "lace", "--clip", "1", "--schedule", "one-cycle"),
         ("--head", "center", "--optimizer", "sgd", "--embedding", "24"),
         ("--head", "adacos", "--optimizer", "adamw", "--weight-decay", "0.1"),
+        ("--head", "normface", "--head-option", "scale=learned", "--clip", "1"),
     ],
     ids=lambda options: options[1],
 )
 def test_a_model_spread_over_two_processes_learns_as_a_whole_one(options, tmp_path):
-    compare((*SHORT, "--epochs", "3", *options), tmp_path, SPREAD)
+    compare((*SHORT, "--epochs", "3", *options), tmp_path, "fsdp")
 
 
-@pytest.mark.parametrize("first", ["whole", "spread"])
-def test_a_whole_run_goes_on_spread_and_the_other_way_round(first, tmp_path):
-    command = (*SHORT, "--head", "lace", "--epochs", "7", "--lr", "1e-4", "--device", "cpu")
+def train_on(folder, strategy, *command, patch=None):
+    """On one process, or on two by this strategy; what the first one says."""
+    if strategy == "whole":
+        return torchlace(*command, "--device", "cpu", folder=folder, patch=patch)
+    return ranks(*command, "--strategy", strategy, folders=[folder] * 2, patch=patch)[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("whole", "ddp"), ("ddp", "whole"), ("whole", "fsdp"), ("fsdp", "whole")]
+)
+def test_a_run_goes_on_with_another_number_of_processes(first, then, tmp_path):
+    command = (*SHORT, "--head", "normface", "--head-option", "scale=learned", "--epochs", "4")
+    command = (*command, "--lr", "1e-4", "--schedule", "cosine")
     assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
-    ways = {"whole": (), "spread": SPREAD}
-    interrupted(tmp_path, *command, "--run", "two", *ways[first])
-    then = next(way for name, way in ways.items() if name != first)
-    done = fresh(*command, "--run", "two", *then, folder=tmp_path)
+    cut = train_on(tmp_path, first, *command, "--run", "two", patch=interrupt_within)
+    assert cut.code == 130
+    done = train_on(tmp_path, then, *command, "--run", "two")
     assert done.code == 0, done.err
-    assert "resuming two after epoch" in done.err
+    assert "resuming two after epoch 3\n" in done.err
     assert_alike(tmp_path)
+
+
+@pytest.mark.parametrize(("first", "then"), [("whole", "ddp"), ("ddp", "whole")])
+def test_batches_that_two_processes_can_not_share_leave_the_schedule_as_it_is(
+    first, then, tmp_path
+):
+    # 1293 images are 19 batches of 65, but 20 of 64
+    command = ("train", "--head", "softmax", "--epochs", "4", "--batch-size", "65")
+    command = (*command, "--schedule", "one-cycle")
+    assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
+    cut = train_on(tmp_path, first, *command, "--run", "two", patch=interrupt_within)
+    assert cut.code == 130
+    assert train_on(tmp_path, then, *command, "--run", "two").code == 0
+    one, two = ([row["lr"] for row in metrics(tmp_path / run)] for run in ("one", "two"))
+    assert one == two
+    state = torch.load(tmp_path / "two" / "last.ckpt", weights_only=True)["scheduler"]
+    assert state["last_epoch"] == state["total_steps"] - 1 == 4 * 19
+
+
+def interrupt_within():
+    """Ctrl-C at the 22nd step of the first process."""
+    plain = EagerStep.__call__
+
+    def step(self, *batch):
+        plain(self, *batch)
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 22 and self.fabric.global_rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    EagerStep.__call__ = step
 
 
 def test_two_machines_do_what_one_does(tmp_path):
     """Two launchers that meet at an address, each with a process, as on two machines."""
     command = (*SHORT, "--epochs", "3", "--head", "lace", "--lr", "1e-4", "--device", "cpu")
     assert torchlace(*command, "--run", "one", folder=tmp_path).code == 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
-    launcher += ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
-    command += ("--nodes", "2", "--run", "two")
-    machines = [
-        subprocess.Popen(
-            [*launcher, "--node-rank", str(rank), "-m", "--", "torchlace.cli", *command],
-            cwd=tmp_path,
-            env={**os.environ, **QUIET},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for machine in machines:
-            said = machine.communicate(timeout=2 * PATIENCE)[1]
-            assert machine.returncode == 0, said
-    finally:
-        for machine in machines:
-            machine.kill()
+    for done in machines([tmp_path] * 2, *command, "--nodes", "2", "--run", "two"):
+        assert done.code == 0, done.err
     assert_alike(tmp_path)
 
 

@@ -13,7 +13,7 @@ def test_a_learning_rate_beyond_reason_is_one_line(head, tmp_path):
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
-    assert "ower the learning rate" in done.err
+    assert "in epoch 1. Lower the learning rate" in done.err
     assert not (tmp_path / "run" / "result.json").exists()
 
 

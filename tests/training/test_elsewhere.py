@@ -23,17 +23,27 @@ def test_how_the_optimizer_computes_is_not_taken_from_the_checkpoint(tmp_path):
     graph = optimizer(torch.tensor(0.5), capturable=True)
     save_checkpoint(run, {"optimizer": graph}, {})
     plain = optimizer(1e-3)
-    load_checkpoint(run, {"optimizer": plain}, torch.device("cpu"))
+    load_checkpoint(run, {"optimizer": plain})
     assert plain.param_groups[0]["capturable"] is False
     assert plain.param_groups[0]["lr"] == 0.5
     assert isinstance(plain.param_groups[0]["lr"], float)
 
     save_checkpoint(run, {"optimizer": plain}, {})
     back = optimizer(torch.tensor(1e-3), capturable=True)
-    load_checkpoint(run, {"optimizer": back}, torch.device("cpu"))
+    load_checkpoint(run, {"optimizer": back})
     assert back.param_groups[0]["capturable"] is True
     assert isinstance(back.param_groups[0]["lr"], torch.Tensor)
     assert back.param_groups[0]["lr"] == 0.5
+
+
+def test_how_the_loss_is_scaled_goes_on_unless_the_precision_is_new(tmp_path):
+    run = Run(tmp_path)
+    save_checkpoint(run, {"scaler": torch.amp.GradScaler("cpu", init_scale=8.0)}, {"epoch": 1})
+    resumed = torch.amp.GradScaler("cpu")
+    assert load_checkpoint(run, {"scaler": resumed}) == {"epoch": 1}
+    assert resumed.get_scale() == 8.0
+    save_checkpoint(run, {}, {"epoch": 2})
+    assert load_checkpoint(run, {"scaler": resumed}) == {"epoch": 2}
 
 
 def test_strategies_that_can_not_be_are_refused(tmp_path):

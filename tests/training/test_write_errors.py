@@ -12,7 +12,7 @@ from training.stopping import StopAfter, StoppedError
 from torchlace.training import Run, RunError, TrainConfig, train
 
 CONFIG = TrainConfig(epochs=2)
-# config; weights, checkpoint, metrics of two epochs; weights with their temperature; result
+# config; checkpoint, weights, metrics of two epochs; weights with their temperature; result
 WRITES = 9
 
 
@@ -50,9 +50,9 @@ def test_a_full_disk_leaves_what_was_there(room, undisturbed, tmp_path, monkeypa
         with pytest.raises(RunError, match=r"No space left on device.*is intact.*same command"):
             train(CONFIG, run)
     assert hidden(run) == []
-    if room >= 3:
+    if room >= 2:
         done = torch.load(run / "last.ckpt", weights_only=True)["progress"]["history"]
-        assert len(done) == room // 3
+        assert len(done) == min(2, (room + 1) // 3)
     train(CONFIG, run)
     assert outcome(run) == undisturbed
 
@@ -66,7 +66,7 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
             train(CONFIG, run)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (run / "best.safetensors").stat().st_size < 250_000
+    assert not (run / "last.ckpt").exists()
     assert hidden(run) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchlace import _options
 from torchlace._checks import check_choice
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.estimated import Estimated
@@ -30,6 +31,7 @@ __all__ = [
     "advance",
     "create",
     "names",
+    "option_names",
     "refreshing",
 ]
 
@@ -55,6 +57,16 @@ def names() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def option_names(name: str) -> list[str]:
+    """Options that :func:`create` takes for a background.
+
+    Example:
+        >>> option_names("learned")
+        ['covariance', 'device', 'dtype', 'form', 'mean']
+    """
+    return _options.option_names(_REGISTRY[check_choice("background", name, _REGISTRY)])
+
+
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Background:
     """A background by name.
 
@@ -63,6 +75,7 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
         LowRank(2048, rank=16, shrinkage=0.01, decay=0.99, refresh_every=10)
     """
     kind: type[Any] = _REGISTRY[check_choice("background", name, _REGISTRY)]
+    _options.check_options(kind, options)
     if issubclass(kind, ClasswiseBackground):
         background: Background = kind(in_features, num_classes, **options)
         return background

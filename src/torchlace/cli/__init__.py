@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 try:
     import typer
+
+    from torchlace.cli import (
+        compare,
+        data,
+        detect,
+        evaluate,
+        export,
+        predict,
+        report,
+        reproduce,
+        show,
+        train,
+    )
+    from torchlace.cli.interrupt import STOPPED, leave_imports_on_interrupt
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
-from torchlace.cli import compare, data, detect, evaluate, predict, report, reproduce, show, train
 
-app = typer.Typer(
+class _App(typer.Typer):
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        leave_imports_on_interrupt()
+        try:
+            return super().__call__(*args, **options)
+        except KeyboardInterrupt:
+            raise SystemExit(STOPPED) from None
+
+
+app = _App(
     name="torchlace",
     help="Train and use classifiers with LACE and its relatives.",
     no_args_is_help=True,
@@ -22,6 +46,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("detect")(detect.detect)
 app.command("heads")(show.heads)
 app.command("config")(show.config)

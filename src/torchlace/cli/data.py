@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from torchlace._text import counted
+from torchlace.cli.common import plain_errors
 
 if TYPE_CHECKING:
     from torchlace.data import ImageData
@@ -22,7 +23,7 @@ app = typer.Typer(
 
 Root = Annotated[
     Path | None,
-    typer.Option(help="Where packs live [default: $TORCHLACE_DATA or ~/.cache/torchlace]"),
+    typer.Option(help="Where packs live", show_default="$TORCHLACE_DATA or ~/.cache/torchlace"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SkipBad = Annotated[
@@ -58,7 +59,7 @@ def fetch(
     """Download a set through torchvision, checksums verified, and write its pack."""
     from torchlace.data import KNOWN, data_root, fetch_data
 
-    with _plain_errors():
+    with plain_errors():
         known = KNOWN.get(name)
         there = known is not None and (data_root(root) / f"{known.pack}.npz").is_file()
         path = fetch_data(name, root)
@@ -81,7 +82,7 @@ def import_set(
     """Write a pack from files that you have."""
     from torchlace.data import import_data
 
-    with _plain_errors():
+    with plain_errors():
         path = import_data(source, name, root, size=size, skip_bad=skip_bad, overwrite=overwrite)
         typer.echo(f"wrote {path}; look at it by: torchlace data check {path}")
 
@@ -91,7 +92,7 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
     """Verify counts, shapes, labels, duplicates and the digest; say what is wrong."""
     from torchlace.data import check_data
 
-    with _plain_errors():
+    with plain_errors():
         report = check_data(name, root, skip_bad=skip_bad)
     if as_json:
         print(json.dumps(report.to_dict(), indent=1))
@@ -110,7 +111,7 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
 def show(
     name: Name,
     out: Annotated[
-        Path | None, typer.Option(help="The contact sheet, a PNG [default: NAME.png]")
+        Path | None, typer.Option(help="The contact sheet, a PNG", show_default="NAME.png")
     ] = None,
     root: Root = None,
     skip_bad: SkipBad = False,
@@ -119,7 +120,7 @@ def show(
     """Print a summary and write a contact sheet."""
     from torchlace.data import contact_sheet, load_data
 
-    with _plain_errors():
+    with plain_errors():
         data = load_data(name, root, skip_bad=skip_bad)
         path = contact_sheet(data, out or Path(f"{data.name}.png"))
     facts = _facts(data)
@@ -128,7 +129,7 @@ def show(
         return
     _print(_summary(facts))
     if data.skipped:
-        typer.echo(f"left out {len(data.skipped)} files that can't be read:")
+        typer.echo(f"left out {counted(len(data.skipped), 'file')} that can't be read:")
     for each in data.skipped:
         typer.echo(f"  {each}")
     typer.echo(f"wrote {path}")
@@ -209,13 +210,3 @@ def _print(table: Any) -> None:
     from rich.console import Console
 
     Console().print(table)
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Errors that users can do something about, as a line instead of a traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None

@@ -35,7 +35,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps({"run": str(run), **scores, "classes": classes}))
         return
-    title = f"{run}: {len(found.labels):,} test images of {found.config.data}"
+    title = f"{run}: {len(found.labels):,} test images of {Path(found.config.data).name}"
     print_table(title, ["", "value"], [[name, number(value)] for name, value in _figures(found)])
     spaces = scores["clusters"]
     if spaces:
@@ -51,7 +51,10 @@ def evaluate(
 
 def _figures(found: Inspection) -> Iterator[tuple[str, Any]]:
     scores = found.scores
-    for name in ("accuracy", "top5_accuracy", "loss", "calibrated_loss", "brier"):
+    yield "accuracy", scores["accuracy"]
+    if len(found.class_names) > 5:  # among five or fewer, every class is
+        yield "top5 accuracy", scores["top5_accuracy"]
+    for name in ("loss", "calibrated_loss", "brier"):
         yield name.replace("_", " "), scores[name]
     for name in ("calibrated_brier", "ece", "calibrated_ece"):
         yield name.replace("_", " "), scores[name]

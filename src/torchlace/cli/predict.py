@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from torchlace._text import counted
 from torchlace.cli.common import load_run, plain_errors, print_table
 
 
@@ -26,6 +28,8 @@ def predict(
 ) -> None:
     """Classify images with a trained run: top classes and their probabilities."""
     with plain_errors():
+        if as_json and as_csv:
+            raise ValueError("--json and --csv are two forms of the same output: choose one")
         import torch
 
         from torchlace.data import BadImagesError, decode_image, image_files
@@ -37,7 +41,9 @@ def predict(
             files += image_files(path) if path.is_dir() else [path]
         if not files:
             raise ValueError(f"there are no images in {', '.join(map(str, images))}")
-        _, model, facts, prepare = load_run(run, device)
+        trained, model, facts, prepare = load_run(run, device)
+        if not trained.finished:
+            typer.echo(_unfinished(trained), err=True)
         where = next(model.parameters()).device
         names, size = facts["class_names"], tuple(facts["size"])
         results: list[dict[str, Any]] = []
@@ -79,4 +85,18 @@ def predict(
         ]
         count = len(rows[0]) - 1 if rows else 0
         columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
-        print_table(f"{len(rows)} images by {run}", columns, rows)
+        print_table(f"{counted(len(rows), 'image')} by {run}", columns, rows)
+
+
+def _unfinished(run: Any) -> str:
+    from torchlace.inspection.loading import read_history
+
+    history = read_history(run) if run.metrics_path.exists() else []
+    best = max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]), default=None)
+    weights = f"the weights of epoch {best['epoch']}, its best of {len(history)}" if best else "its"
+    place = shlex.quote(str(run.path))
+    return (
+        f"note: {run.path} is not finished: these are predictions of {weights}, and probabilities "
+        "are not calibrated yet; to finish it: "
+        f"torchlace train --config {place}/config.yaml --run {place}"
+    )

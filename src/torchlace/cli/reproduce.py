@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchlace._text import counted
 from torchlace.cli.common import plain_errors, print_table
 
 if TYPE_CHECKING:
@@ -28,12 +29,14 @@ def reproduce(
     methods: Annotated[
         list[str] | None, typer.Option(help="Only these rows or heads, likewise.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many  [default: the experiment's]")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many", show_default="the experiment's")
+    ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="native or paper (224 px)  [default: native]")
+        str | None, typer.Option(help="native or paper (224 px)", show_default="native")
     ] = None,
     max_epochs: Annotated[
-        int | None, typer.Option(help="At most so many epochs  [default: the experiment's]")
+        int | None, typer.Option(help="At most so many epochs", show_default="the experiment's")
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path(
@@ -66,7 +69,8 @@ def reproduce(
         str | None,
         typer.Option(
             "--format",
-            help="terminal, markdown, latex, csv, html, jsonl (the runs)  [default: by --out]",
+            help="terminal, markdown, latex, csv, html, jsonl (the runs)",
+            show_default="by --out",
         ),
     ] = None,
     out: Annotated[
@@ -148,7 +152,7 @@ def _status(
     counts = [f"{status.count(state)} {state}" for state in State if status.count(state)]
     if known:
         counts.insert(0, f"{known} in the results")
-    typer.echo(f"{experiment.name}: {len(tasks)} runs: {', '.join(counts)}")
+    typer.echo(f"{experiment.name}: {counted(len(tasks), 'run')}: {', '.join(counts)}")
     for name, state in status.states.items():
         if state in (State.RUNNING, State.FAILED):
             typer.echo(f"  {name}: {_account(runs / name, state)}")
@@ -158,11 +162,11 @@ def _status(
 
 
 def _account(path: Path, state: Any) -> str:
-    from torchlace.experiments.state import State, epochs_done, error_text
+    from torchlace.experiments.state import State, epochs_done, error_text, reason
 
     if state is State.FAILED:
-        return f"failed: {error_text(path).splitlines()[0]}"
-    return f"running, {epochs_done(path)} epochs done"
+        return f"failed: {reason(error_text(path))}"
+    return f"running, {counted(epochs_done(path), 'epoch')} done"
 
 
 def _run(
@@ -206,7 +210,9 @@ def _show(
     else:
         width = shutil.get_terminal_size((120, 24)).columns
         styled = out is None and sys.stdout.isatty()
-        text = render(make_table(experiment, records), form, width=width, styled=styled)
+        folder = out.parent if out else Path()
+        table = make_table(experiment, records)
+        text = render(table, form, width=width, styled=styled, folder=folder)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -226,12 +232,16 @@ def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None
 
 def _conclude(outcome: Outcome) -> int:
     """Say what is left to do; the exit code."""
+    from torchlace.experiments.state import reason
+
     if outcome.elsewhere:
-        typer.echo(f"{len(outcome.elsewhere)} runs are at work in another process", err=True)
+        elsewhere = counted(len(outcome.elsewhere), "run")
+        typer.echo(f"at work in another process: {elsewhere}", err=True)
     for name, error in outcome.failed.items():
-        typer.echo(f"failed: {name}: {error.splitlines()[0]}", err=True)
+        typer.echo(f"failed: {name}: {reason(error)}", err=True)
     if outcome.failed:
-        typer.echo(f"{len(outcome.failed)} runs failed; --retry-failed runs them again", err=True)
+        failed = counted(len(outcome.failed), "run")
+        typer.echo(f"{failed} failed; --retry-failed starts again what failed", err=True)
     if outcome.interrupted:
         typer.echo("stopped; the same command goes on from there", err=True)
         return 130

@@ -18,7 +18,7 @@ def heads() -> None:
     rows = []
     for name in registry.names():
         head = registry.create(name, 512, 10)
-        text = (type(head).__doc__ or "").strip().splitlines()[0]
+        text = registry.summary(name)
         rows.append([name, text, head.extra_repr().removeprefix("512, 10").lstrip(", ")])
     print_table("heads", ["name", "what it is", "defaults, for 512 features and 10 classes"], rows)
 

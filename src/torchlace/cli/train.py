@@ -20,67 +20,97 @@ Float = float | None
 
 def train(
     data: Annotated[
-        Str, typer.Option(help="Data set, folder of class folders, CSV or .npz  [default: digits]")
+        Str,
+        typer.Option(help="Data set, folder of class folders, CSV or .npz.", show_default="digits"),
     ] = None,
-    head: Annotated[Str, typer.Option(help="See torchlace heads  [default: lace]")] = None,
+    head: Annotated[Str, typer.Option(help="See torchlace heads.", show_default="lace")] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Run directory  [default: runs/DATA-HEAD-SEED]")
+        Path | None, typer.Option(help="Run directory.", show_default="runs/DATA-HEAD-SEED")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; options given here win.")
     ] = None,
-    seed: Annotated[Int, typer.Option(help="Seed of everything random  [default: 0]")] = None,
-    epochs: Annotated[Int, typer.Option(help="At most so many  [default: 300]")] = None,
+    seed: Annotated[Int, typer.Option(help="Seed of everything random.", show_default="0")] = None,
+    epochs: Annotated[Int, typer.Option(help="At most so many.", show_default="300")] = None,
     patience: Annotated[
-        Int, typer.Option(help="Epochs without a better validation loss  [default: 10]")
+        Int, typer.Option(help="Epochs without a better validation loss.", show_default="10")
     ] = None,
-    batch_size: Annotated[Int, typer.Option(help="Over all devices  [default: 256]")] = None,
+    batch_size: Annotated[Int, typer.Option(help="Over all devices.", show_default="256")] = None,
     backbone: Annotated[
-        Str, typer.Option(help="small-cnn, one of torchvision's, or timm/NAME  [default: auto]")
+        Str,
+        typer.Option(help="small-cnn, one of torchvision's, or timm/NAME.", show_default="auto"),
     ] = None,
-    stem: Annotated[Str, typer.Option(help="auto, small or standard")] = None,
+    stem: Annotated[Str, typer.Option(help="auto, small or standard.", show_default="auto")] = None,
     pretrained: Annotated[
-        bool | None, typer.Option(help="Start from the library's weights.")
+        bool | None,
+        typer.Option(help="Start from the library's weights.", show_default="no-pretrained"),
     ] = None,
-    embedding: Annotated[Int, typer.Option(help="Width of a layer behind the backbone.")] = None,
+    embedding: Annotated[
+        Int, typer.Option(help="Width of a layer behind the backbone.", show_default="none")
+    ] = None,
     background_norm: Annotated[
-        Str, typer.Option(help="A normalisation layer that a BackgroundNorm takes the place of.")
+        Str,
+        typer.Option(
+            help="A normalisation layer that a BackgroundNorm takes the place of.",
+            show_default="none",
+        ),
     ] = None,
     head_option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, an option of the head; repeatable.")
+        list[str] | None, typer.Option(help="NAME=VALUE (YAML), an option of the head; repeatable.")
     ] = None,
     protocol: Annotated[
-        Str, typer.Option(help="native or paper (224 px)  [default: native]")
+        Str, typer.Option(help="native or paper (224 px).", show_default="native")
     ] = None,
-    image_size: Annotated[Int, typer.Option(help="Side that image files are brought to.")] = None,
-    optimizer: Annotated[Str, typer.Option(help="adam, adamw or sgd  [default: adam]")] = None,
-    lr: Annotated[Float, typer.Option(help="Learning rate  [default: 0.001]")] = None,
-    weight_decay: Annotated[Float, typer.Option(help="Weight decay  [default: 0]")] = None,
+    image_size: Annotated[
+        Int,
+        typer.Option(
+            help="Side that image files are brought to.",
+            show_default="their own; 224 where they differ",
+        ),
+    ] = None,
+    optimizer: Annotated[Str, typer.Option(help="adam, adamw or sgd.", show_default="adam")] = None,
+    lr: Annotated[Float, typer.Option(help="Learning rate.", show_default="0.001")] = None,
+    weight_decay: Annotated[Float, typer.Option(help="Weight decay.", show_default="0")] = None,
     schedule: Annotated[
-        Str, typer.Option(help="constant, cosine or one-cycle  [default: constant]")
+        Str, typer.Option(help="constant, cosine or one-cycle.", show_default="constant")
     ] = None,
     validation: Annotated[
-        Float, typer.Option(help="Share of training images held out  [default: 0.1]")
+        Float, typer.Option(help="Share of training images held out.", show_default="0.1")
     ] = None,
-    clip: Annotated[Float, typer.Option(help="Largest norm of the gradient.")] = None,
-    label_smoothing: Annotated[Float, typer.Option(help="Label smoothing  [default: 0]")] = None,
-    class_weights: Annotated[Str, typer.Option(help="none or balanced  [default: none]")] = None,
-    ema: Annotated[Float, typer.Option(help="Decay of an average of the weights.")] = None,
+    clip: Annotated[
+        Float, typer.Option(help="Largest norm of the gradient.", show_default="none")
+    ] = None,
+    label_smoothing: Annotated[
+        Float, typer.Option(help="Label smoothing.", show_default="0")
+    ] = None,
+    class_weights: Annotated[
+        Str, typer.Option(help="none or balanced.", show_default="none")
+    ] = None,
+    ema: Annotated[
+        Float, typer.Option(help="Decay of an average of the weights.", show_default="none")
+    ] = None,
     root: Annotated[
-        Str, typer.Option(help="Where packs lie  [default: $TORCHLACE_DATA or ~/.cache/torchlace]")
+        Str,
+        typer.Option(help="Where packs lie.", show_default="$TORCHLACE_DATA or ~/.cache/torchlace"),
     ] = None,
-    skip_bad: Annotated[bool | None, typer.Option(help="Leave unreadable images out.")] = None,
-    device: Annotated[Str, typer.Option(help="cpu, cuda, mps or auto  [default: auto]")] = None,
-    devices: Annotated[Int, typer.Option(help="Devices on each machine  [default: 1]")] = None,
-    nodes: Annotated[Int, typer.Option(help="Machines  [default: 1]")] = None,
-    strategy: Annotated[Str, typer.Option(help="auto, ddp, ...  [default: auto]")] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option(help="Leave unreadable images out.", show_default="no-skip-bad")
+    ] = None,
+    device: Annotated[
+        Str, typer.Option(help="cpu, cuda, mps or auto.", show_default="auto")
+    ] = None,
+    devices: Annotated[Int, typer.Option(help="Devices on each machine.", show_default="1")] = None,
+    nodes: Annotated[Int, typer.Option(help="Machines.", show_default="1")] = None,
+    strategy: Annotated[Str, typer.Option(help="auto, ddp, fsdp, ...", show_default="auto")] = None,
     precision: Annotated[
-        Str, typer.Option(help="32-true, bf16-mixed, ...  [default: auto: bf16-mixed on CUDA]")
+        Str, typer.Option(help="32-true, bf16-mixed, ...", show_default="auto: bf16-mixed on CUDA")
     ] = None,
     graph: Annotated[
-        bool | None, typer.Option(help="Replay the step as a CUDA graph  [default: graph]")
+        bool | None, typer.Option(help="Replay the step as a CUDA graph.", show_default="graph")
     ] = None,
-    workers: Annotated[Int, typer.Option(help="Processes that decode images  [default: 2]")] = None,
+    workers: Annotated[
+        Int, typer.Option(help="Processes that decode images.", show_default="2")
+    ] = None,
     log: Annotated[list[str] | None, typer.Option(help="wandb or mlflow; repeatable.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Train a finished run anew.")
@@ -175,6 +205,8 @@ class _Bars:
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+        from torchlace.training.together import companion
+
         self.progress = Progress(
             "{task.description}",
             BarColumn(),
@@ -182,7 +214,8 @@ class _Bars:
             TimeRemainingColumn(),
             transient=True,
         )
-        self.progress.start()
+        if not companion():  # of several processes, only one will be asked for a bar
+            self.progress.start()
         self.task = self.progress.add_task("start", total=None)
         self.shown = 0.0
         self.last = ""
@@ -194,6 +227,7 @@ class _Bars:
         now = time.monotonic()
         if now - self.shown > 0.1:
             self.shown = now
+            self.progress.start()
             self.progress.update(
                 self.task, description=f"epoch {epoch}{self.last}", completed=step, total=steps
             )

@@ -19,7 +19,7 @@ from torchlace.data.images import ImageData, Images, MemoryImages
 from torchlace.data.importing import import_data
 from torchlace.data.known import KNOWN, KnownData
 from torchlace.data.listing import image_files
-from torchlace.data.load import load_data
+from torchlace.data.load import absolute_source, load_data, near_sources
 from torchlace.data.packs import data_root, read_pack, write_pack
 from torchlace.data.sheet import contact_sheet
 from torchlace.data.splits import stratified_split
@@ -42,6 +42,7 @@ __all__ = [
     "MemoryImages",
     "MissingDataError",
     "Prepare",
+    "absolute_source",
     "channel_statistics",
     "check_data",
     "contact_sheet",
@@ -52,6 +53,7 @@ __all__ = [
     "image_files",
     "import_data",
     "load_data",
+    "near_sources",
     "protocol_transforms",
     "random_boxes",
     "read_pack",

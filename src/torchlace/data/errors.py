@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from torchlace._text import counted
+
 _LISTED = 10
 
 
@@ -53,10 +55,10 @@ class BadImagesError(DataError):
         lines = [f"  {each}" for each in bad[:_LISTED]]
         if len(bad) > _LISTED:
             lines.append(f"  and {len(bad) - _LISTED} more")
-        count = "1 image" if len(bad) == 1 else f"{len(bad)} images"
+        count, them = counted(len(bad), "image"), "it" if len(bad) == 1 else "them"
         return cls(
-            f"{count} can't be used; repair or remove them, or go on without them by --skip-bad "
-            "(skip_bad=True):\n" + "\n".join(lines),
+            f"{count} can't be used; repair or remove {them}, or go on without {them} by "
+            "--skip-bad (skip_bad=True; in YAML, skip_bad: true):\n" + "\n".join(lines),
             bad,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from torchlace.data.resize import resize_square
 from torchlace.data.splits import stratified_split
 
 MEMORY_LIMIT = 2 << 30
+_FILES = (".npz", ".csv")
 
 
 def load_data(
@@ -73,6 +75,33 @@ def load_data(
     return _from_pack(name, path, size, test_fraction, seed)
 
 
+def absolute_source(source: str) -> str:
+    """The same source of :func:`load_data` from any folder: paths made absolute, names left alone.
+
+    Example:
+        >>> absolute_source("cifar10"), absolute_source("/")
+        ('cifar10', '/')
+    """
+    path = Path(source).expanduser()
+    return source if source in KNOWN or not path.exists() else os.path.abspath(path)
+
+
+def near_sources(name: str, root: Path | str | None = None) -> list[str]:
+    """Sets, packs and paths whose names are like this one, for messages.
+
+    Example:
+        >>> near_sources("CIFAR-10")[0]
+        'cifar10'
+    """
+    path = Path(name).expanduser()
+    beside = (each for each in _entries(path.parent) if each.is_dir() or each.suffix in _FILES)
+    packs = (pack.stem for pack in data_root(root).glob("*.npz"))
+    names = {each.name.lower(): str(each) for each in beside}
+    names |= {each.lower(): each for each in (*packs, *KNOWN)}
+    near = difflib.get_close_matches(path.name.lower(), names, n=3)
+    return [names[each] for each in near]
+
+
 def _find(name: str, root: Path) -> Path:
     if name in KNOWN:
         path = root / f"{KNOWN[name].pack}.npz"
@@ -84,18 +113,25 @@ def _find(name: str, root: Path) -> Path:
             )
         return path
     path, pack = Path(name).expanduser(), root / f"{name}.npz"
-    if path.is_dir() or (path.is_file() and path.suffix.lower() in (".npz", ".csv")):
+    if path.is_dir() or (path.is_file() and path.suffix.lower() in _FILES):
         return path
     if path.is_file():
         raise DataError(f"{path}: neither a folder of class folders nor a .npz nor a .csv")
     if pack.is_file():
         return pack
-    near = difflib.get_close_matches(name, [*KNOWN, *(p.stem for p in root.glob("*.npz"))], n=3)
+    near = near_sources(name, root)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise MissingDataError(
-        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}. Known: "
-        f"{', '.join(KNOWN)}"
+        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}. "
+        f"Known: {', '.join(KNOWN)}"
     )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    except OSError:
+        return []
 
 
 def _digits() -> tuple[Images, Images]:

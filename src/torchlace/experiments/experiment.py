@@ -10,7 +10,7 @@ from typing import Any
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
-from torchlace.data import KNOWN, data_root
+from torchlace.data import KNOWN, data_root, near_sources
 from torchlace.experiments.cells import Cell, Task, canonical
 from torchlace.training import TrainConfig
 
@@ -19,7 +19,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper states: a mean and, where it has one, the deviation over its runs."""
+    """What was published: a mean and, where it has one, the deviation over its runs."""
 
     mean: float
     deviation: float | None = None
@@ -84,6 +84,7 @@ class Experiment:
         baseline: the row that the others are tested against.
         alone: whether runs are timed, so that a device has one at a time.
         embeddings: pictures of the features that are needed, ``SPACE-METHOD-DIMd``.
+        source: what published numbers are from, as tables say it.
         overrides: settings that win over those of rows and columns.
 
     Example:
@@ -103,6 +104,7 @@ class Experiment:
     baseline: str | None = None
     alone: bool = False
     embeddings: tuple[str, ...] = ()
+    source: str = "published"
     overrides: Settings = field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
@@ -180,5 +182,7 @@ class Experiment:
 
 def _check_data(config: TrainConfig, where: str) -> None:
     pack = data_root(config.root) / f"{config.data}.npz"
-    if not (Path(config.data).expanduser().exists() or pack.is_file()):
-        check_choice(f"data set in {where}", config.data, KNOWN)
+    known = config.data in KNOWN or Path(config.data).expanduser().exists() or pack.is_file()
+    if not known:
+        near = near_sources(config.data, config.root)
+        check_choice(f"data set in {where}", config.data, {*KNOWN, *near})

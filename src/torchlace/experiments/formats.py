@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import html
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from torchlace._checks import check_choice
 from torchlace.experiments.sheets import Sheet, Text, details_sheet, summary_sheet
@@ -16,7 +18,14 @@ from torchlace.experiments.tables import Table
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 
 
-def render(table: Table, form: str = "terminal", *, width: int = 100, styled: bool = False) -> str:
+def render(
+    table: Table,
+    form: str = "terminal",
+    *,
+    width: int = 100,
+    styled: bool = False,
+    folder: Path | str = ".",
+) -> str:
     """A table in one of :data:`FORMATS`.
 
     All but CSV show the table as the paper has it, then a row for every number with its interval,
@@ -27,6 +36,7 @@ def render(table: Table, form: str = "terminal", *, width: int = 100, styled: bo
         form: the format.
         width: of the terminal.
         styled: whether the terminal shows bold and underlined text.
+        folder: where the text will be kept; links of HTML lead from there to the runs.
 
     Example:
         >>> from torchlace.experiments import load_experiment, make_table
@@ -39,7 +49,9 @@ def render(table: Table, form: str = "terminal", *, width: int = 100, styled: bo
         return _csv(table)
     if form == "terminal":
         return _terminal(table, width, styled)
-    return {"markdown": _markdown, "latex": _latex, "html": _html}[form](table)
+    if form == "html":
+        return _html(table, Path(folder))
+    return {"markdown": _markdown, "latex": _latex}[form](table)
 
 
 def _terminal(table: Table, width: int, styled: bool) -> str:
@@ -107,7 +119,11 @@ def _latex(table: Table) -> str:
             return f"\\shortstack{{{plain}\\\\{{\\footnotesize {_latex_text(text.below)}}}}}"
         return plain
 
-    parts = [f"% {table.experiment.title}; needs \\usepackage{{booktabs}}"]
+    parts = [
+        f"% {' '.join(table.experiment.title.split())}\n"
+        "% Needs \\usepackage{booktabs}. The second table has a row for every number and is wide:\n"
+        "% \\usepackage{graphicx} brings \\resizebox{\\linewidth}{!}{...}, which makes it fit."
+    ]
     for sheet in _sheets(table):
         lines = [" & ".join(show(text) for text in row) + r" \\" for row in sheet.rows]
         header = " & ".join(_latex_text(name) for name in sheet.header) + r" \\"
@@ -124,7 +140,7 @@ def _latex(table: Table) -> str:
     return "\n\n".join([*parts, *(f"% {note}" for note in table.notes)]) + "\n"
 
 
-def _html(table: Table) -> str:
+def _html(table: Table, folder: Path) -> str:
     def show(text: Text) -> str:
         plain = html.escape(text.main)
         if plain and text.style:
@@ -133,7 +149,8 @@ def _html(table: Table) -> str:
         if plain and text.link:
             # Links are not underlined: that is how the second best is marked.
             look = "color:inherit;text-decoration:none"
-            plain = f'<a href="{html.escape(text.link)}" style="{look}">{plain}</a>'
+            link = html.escape(quote(os.path.relpath(text.link, folder)))
+            plain = f'<a href="{link}" style="{look}">{plain}</a>'
         return plain + (f"<br><small>{html.escape(text.below)}</small>" if text.below else "")
 
     def whole(text: Text) -> str:

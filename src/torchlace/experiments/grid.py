@@ -22,6 +22,7 @@ from torchlace.experiments.state import (
     grid_status,
     note_failure,
     read_json,
+    reason,
     task_state,
 )
 from torchlace.experiments.worker import STOPPED
@@ -149,8 +150,10 @@ class _Running:
             for each in self.active:
                 each.handle.kill() if asked > 1 else each.handle.interrupt()
             if asked == 1:
+                alone = len(self.active) == 1
+                left = "1 run finishes its" if alone else f"{len(self.active)} runs finish their"
                 self.report(
-                    f"stopping: {len(self.active)} runs finish their epoch; once more ends them now"
+                    f"stopping: {left} epoch; once more ends {'it' if alone else 'them'} now"
                 )
         self.heard = asked
 
@@ -197,7 +200,7 @@ class _Running:
             self.report(f"{name}: {said}; {self._progress()}")
         elif state is State.FAILED:
             self.outcome.failed[name] = error_text(path)
-            self.report(f"{name} failed: {self.outcome.failed[name].splitlines()[0]}")
+            self.report(f"{name} failed: {reason(self.outcome.failed[name])}")
         else:
             self.report(f"{name} stopped")
         return True
@@ -227,7 +230,7 @@ def _crash(code: int, path: Path) -> str:
     log = path / LOG
     last = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
-    return "\n".join([f"its process ended with {end}{hint}", *last])
+    return "\n".join([f"its process ended with {end}{hint}", "", *last])
 
 
 @contextmanager

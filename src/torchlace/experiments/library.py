@@ -14,7 +14,7 @@ from torchlace.experiments.experiment import Column, Experiment, Published, Row
 
 _EXPERIMENT = {
     *("title", "about", "rows", "columns", "settings", "seeds", "baseline"),
-    *("score", "alone", "embeddings"),
+    *("score", "alone", "embeddings", "source"),
 }
 _ROW = {"label", "settings", "published", "seeds", "space"}
 _COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
@@ -81,6 +81,7 @@ def _read(name: str, text: str, source: str) -> Experiment:
         baseline=baseline,
         alone=bool(given.get("alone", False)),
         embeddings=tuple(_embedding(each, source) for each in given.get("embeddings", ())),
+        source=str(given.get("source", "published")),
     )
 
 

@@ -36,7 +36,7 @@ class Sheet:
 
 
 def summary_sheet(table: Table) -> Sheet:
-    """The table as the paper has it, what it states below each number."""
+    """The table as the paper has it, what was published below each number."""
     experiment = table.experiment
     rows = []
     for row in experiment.rows:
@@ -46,7 +46,7 @@ def summary_sheet(table: Table) -> Sheet:
             few = f" (n = {len(entry.values)})" if 0 < len(entry.values) < entry.wanted else ""
             style = {1: "bold", 2: "underline"}.get(entry.rank or 0, "")
             published = published_text(entry, column)
-            below = f"paper {published}" if published else ""
+            below = f"{experiment.source} {published}" if published else ""
             link = re.sub(r":\d+$", "", entry.sources[0]) if entry.sources else ""
             texts.append(Text((mean_text(entry, column) or "–") + few, style, below, link))
         rows.append(texts)
@@ -59,7 +59,7 @@ def details_sheet(table: Table) -> Sheet:
     header = ["column", "method", "n", "mean", "95 % interval"]
     if experiment.baseline is not None:
         header += [f"against {experiment.baseline}", "p"]
-    header += ["paper", "difference", "runs"]
+    header += [experiment.source, "difference", "runs"]
     rows = []
     for column in experiment.columns:
         for row in experiment.rows:
@@ -88,7 +88,7 @@ def mean_text(entry: Entry, column: Column) -> str:
 
 
 def published_text(entry: Entry, column: Column) -> str:
-    """What the paper states, or nothing."""
+    """What was published, or nothing."""
     if entry.published is None:
         return ""
     mean, deviation = entry.published.mean, entry.published.deviation

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,20 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
 
 
 def error_text(path: Path) -> str:
-    """Why a run failed."""
+    """Why a run failed, and what else is known of it."""
     return (path / FAILED).read_text().strip()
+
+
+def reason(text: str) -> str:
+    r"""Why a run failed, in a line: the first of the text and those that it lists indented.
+
+    Example:
+        >>> reason("2 images can't be used:\n  a.png: empty\n  b.png: cut off\nthe log")
+        "2 images can't be used: a.png: empty; b.png: cut off"
+    """
+    first, *others = text.splitlines() or [""]
+    listed = takewhile(lambda line: line.startswith("  "), others)
+    return " ".join([first, "; ".join(line.strip() for line in listed)]).strip()
 
 
 def epochs_done(path: Path) -> int:

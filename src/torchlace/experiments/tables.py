@@ -9,6 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
+from torchlace._text import counted
 from torchlace.experiments.experiment import Column, Experiment, Published, Row
 from torchlace.experiments.records import Record
 from torchlace.experiments.statistics import (
@@ -35,7 +36,7 @@ class Entry:
         wanted: how many seeds the experiment asks for.
         sources: where each value is from.
         unfinished: runs that failed or were cut, and how.
-        published: what the paper states.
+        published: what was published.
         interval: 95 % bootstrap confidence interval of the mean, over test images.
         gain: difference of the means to the baseline, over the seeds that both have.
         gain_interval: its 95 % bootstrap confidence interval, over test images.
@@ -209,9 +210,8 @@ def _notes(experiment: Experiment, entries: Mapping[tuple[str, str], Entry]) -> 
             f"p: paired t-test across seeds against {experiment.baseline}, two-sided, "
             "Holm-corrected over the rows of a column."
         )
-    unfinished = sum(len(entry.unfinished) for entry in entries.values())
+    unfinished = {run for entry in entries.values() for run in entry.unfinished}
     if unfinished:
-        notes.append(
-            f"{unfinished} runs failed or were cut; they are listed and count for nothing."
-        )
+        count = counted(len(unfinished), "run")
+        notes.append(f"{count} failed or cut: listed, but not counted.")
     return tuple(notes)

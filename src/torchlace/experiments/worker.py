@@ -7,6 +7,7 @@ cluster imports this module only to start such a process.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ STOPPED = 130
 LOADED = [
     *("torchlace.training", "torchlace.experiments.work"),
     *("sklearn.datasets", "torchvision", "torch.utils.tensorboard"),
+    "torchlace.experiments.listening",
 ]
 
 
@@ -65,6 +68,7 @@ class Worker:
     def __init__(self, job: Job) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(LOADED)
+        _start_server()
         theirs, self.life = context.Pipe(duplex=False)
         self.process = context.Process(target=_be_worker, args=(job, theirs))
         self.process.start()
@@ -83,15 +87,24 @@ class Worker:
 
     def interrupt(self) -> None:
         """Ask it to stop after this epoch."""
-        self._signal(signal.SIGINT)
+        # Not by a signal: one that comes before the process listens would be lost.
+        with contextlib.suppress(OSError):
+            self.life.send(None)
 
     def kill(self) -> None:
         """End it at once."""
-        self._signal(signal.SIGKILL)
+        if self.process.is_alive():
+            self.process.kill()
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self.process.pid is not None and self.process.is_alive():
-            os.kill(self.process.pid, number)
+
+def _start_server() -> None:
+    """Start what processes are forked from, deaf to the terminal's Ctrl-C until it has loaded."""
+    resource_tracker.ensure_running()  # would lift the mask below
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _be_worker(job: Job, life: Connection) -> None:
@@ -121,8 +134,7 @@ def _be_worker(job: Job, life: Connection) -> None:
 
 
 def _stop_with(life: Connection) -> None:
-    """Nothing is ever sent: the pipe ends when the process at its other end does."""
-    try:
+    """Stop when asked to, or when the process at the other end of the pipe ends."""
+    with contextlib.suppress(EOFError, OSError):
         life.recv()
-    except (EOFError, OSError):
-        os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)

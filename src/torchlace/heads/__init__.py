@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = [
     "fit_temperature",
     "names",
     "register",
+    "summary",
 ]
 
 _REGISTRY: dict[str, Callable[..., Head]] = {
@@ -58,6 +60,17 @@ def names() -> list[str]:
         ['adacos', 'amc', 'arcface']
     """
     return sorted(_REGISTRY)
+
+
+def summary(name: str) -> str:
+    """What a head is, in a line.
+
+    Example:
+        >>> summary("normface")
+        'Softmax over scaled cosines, without margin (Wang et al., 2017).'
+    """
+    factory = _REGISTRY[check_choice("head", name, _REGISTRY)]
+    return (inspect.getdoc(factory) or "").partition("\n")[0]
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Head:

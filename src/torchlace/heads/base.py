@@ -17,6 +17,7 @@ from torchlace._checks import (
     check_number,
     check_targets,
 )
+from torchlace._options import check_options
 from torchlace._precision import FullPrecisionBuffers, compute_dtype, evaluating, full_precision
 from torchlace.functional import reduce
 from torchlace.heads.fold import Folded
@@ -68,7 +69,9 @@ class Head(FullPrecisionBuffers):
         chunk: Chunk = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **unknown: Any,
     ) -> None:
+        check_options(type(self), unknown)
         super().__init__()
         self.in_features = check_count("in_features", in_features)
         self.num_classes = check_count("num_classes", num_classes)
@@ -148,19 +151,38 @@ class Head(FullPrecisionBuffers):
     def fold(self) -> Folded:
         """Plain layers with the same scores, for export and serving.
 
+        The layers give scores, as the head does; ``fold().probabilities(features)`` gives
+        probabilities, the softmax of scores divided by the ``temperature`` that goes with them.
+
         Raises:
             ValueError: where no plain form exists.
         """
         raise ValueError(f"{type(self).__name__} has no form in plain layers")
 
     def describe(self) -> str:
-        """A sentence on what this head does; warns where its settings can't work."""
-        return f"{type(self).__name__}: {self.in_features} features, {self.num_classes} classes"
+        """A sentence on what this head does; warns where its settings can't work.
+
+        Example:
+            >>> from torchlace.heads import Softmax
+            >>> Softmax(8, 3).describe()
+            'Softmax: 8 features, 3 classes; probabilities are softmax(scores), not calibrated yet'
+        """
+        return f"{self._account()}; probabilities are {self._probabilities_text()}"
 
     @property
     def signatures(self) -> Tensor:
         """The class vectors, (C, d)."""
         return self.weight
+
+    def _account(self) -> str:
+        """What :meth:`describe` says of the scores."""
+        return f"{type(self).__name__}: {self.in_features} features, {self.num_classes} classes"
+
+    def _probabilities_text(self) -> str:
+        # Nothing is known of a head on the meta device.
+        if self.temperature.is_meta or self.temperature == 1:
+            return "softmax(scores), not calibrated yet"
+        return f"softmax(scores / {float(self.temperature):.4g}), the fitted temperature"
 
     def _logits(self, features: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _logits")
@@ -192,8 +214,8 @@ def _indices(targets: Tensor) -> Tensor:
 
 
 def warn(message: str) -> None:
-    """Warn the caller of a public method."""
-    warnings.warn(message, UserWarning, stacklevel=3)
+    """Warn the caller of the public method that called the one that warns."""
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def sample_weights(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:

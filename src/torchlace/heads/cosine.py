@@ -54,7 +54,8 @@ class CosineHead(Head):
                     f"scale must be a positive number, 'auto' or 'learned', got {scale!r}"
                 )
             if scale == "learned":
-                self.log_scale = nn.Parameter(self.weight.new_full((), math.log(start)))
+                # One entry, since a scalar can't be spread over devices.
+                self.log_scale = nn.Parameter(self.weight.new_full((1,), math.log(start)))
         else:
             start = check_number("scale", scale, 0)
         self._fixed_scale = start
@@ -64,7 +65,16 @@ class CosineHead(Head):
         """What cosines are multiplied by; a tensor where it is learned."""
         if self.log_scale is None:
             return self._fixed_scale
-        return self._lift(self.log_scale).exp()
+        return self._lift(self.log_scale).exp().squeeze(0)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
+    ) -> None:
+        # Weights of earlier versions hold the learned scale as a scalar.
+        saved = state_dict.get(f"{prefix}log_scale")
+        if isinstance(saved, Tensor) and saved.dim() == 0:
+            state_dict[f"{prefix}log_scale"] = saved[None]
+        super()._load_from_state_dict(state_dict, prefix, *args, **options)
 
     def fold(self) -> Folded:
         """Normalize → Linear."""
@@ -72,14 +82,14 @@ class CosineHead(Head):
             scores = unit(self._lift(self.signatures)) * self.scale
         return Folded(self.temperature, normalize=Normalize(), scores=linear(scores))
 
-    def describe(self) -> str:
+    def _account(self) -> str:
         """What the scale allows; warns if it can't separate this many classes."""
         scale = self._readable_scale()
         most = max_probability(self.num_classes, scale)
         floor = loss_floor(self.num_classes, scale)
         text = (
-            f"{super().describe()}; at scale {scale:.3g} the classes reach at most probability "
-            f"{most:.3f} and the loss at least {floor:.3g}"
+            f"{super()._account()}; at scale {scale:.3g} training reaches at most probability "
+            f"{most:.3f} and a loss of at least {floor:.3g}"
         )
         if most < 0.5:
             warn(

@@ -26,13 +26,16 @@ class Normalize(nn.Module):
 class Folded(nn.Sequential):
     """What :meth:`Head.fold` returns: linear and normalising layers, and the temperature.
 
-    Calling it gives the head's logits; :meth:`probabilities` divides them by the temperature, which
-    stays a separate last factor so that scores remain comparable.
+    Calling it gives the head's scores. They are not probabilities, nor are those of layers that are
+    taken out of it and served elsewhere: ``softmax(scores / temperature)`` is, which
+    :meth:`probabilities` computes. The temperature stays a separate last factor so that scores
+    remain comparable; its printed form says what it is.
 
     Example:
         >>> from torchlace.heads import LACE
         >>> LACE(8, 3).fold()
         Folded(
+          temperature=1
           (whiten): Linear(in_features=8, out_features=8, bias=True)
           (normalize): Normalize()
           (scores): Linear(in_features=8, out_features=3, bias=False)
@@ -44,6 +47,11 @@ class Folded(nn.Sequential):
     def __init__(self, temperature: Tensor, **layers: nn.Module) -> None:
         super().__init__(OrderedDict(layers))
         self.register_buffer("temperature", temperature.detach().clone())
+
+    def extra_repr(self) -> str:
+        """The temperature of the probabilities."""
+        known = not self.temperature.is_meta
+        return f"temperature={float(self.temperature):.4g}" if known else ""
 
     def probabilities(self, features: Tensor) -> Tensor:
         """Class probabilities at the fitted temperature, (N, C)."""

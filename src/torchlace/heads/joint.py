@@ -65,9 +65,9 @@ class Joint(Head):
             "a Joint has no signatures of its own: read joint.heads[name].signatures"
         )
 
-    def describe(self) -> str:
+    def _account(self) -> str:
         """What each head says."""
-        parts = (f"{self.weights[name]:g} × {head.describe()}" for name, head in self._named())
+        parts = (f"{self.weights[name]:g} × {head._account()}" for name, head in self._named())
         return "Joint of " + "; ".join(parts)
 
     def _named(self) -> list[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchlace import backgrounds
 from torchlace._checks import check_choice, check_features
+from torchlace._options import option_names
 from torchlace._precision import full_precision
 from torchlace.backgrounds import Background, ClasswiseBackground
 from torchlace.functional import unit
@@ -61,6 +62,8 @@ class LACE(CosineHead):
         background_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        if isinstance(background, str):
+            _check_placed(background, options)
         super().__init__(in_features, num_classes, scale=scale, **options)
         if isinstance(background, str):
             place = {key: value for key, value in options.items() if key in ("device", "dtype")}
@@ -193,6 +196,14 @@ class LACE(CosineHead):
         """With the space of the signatures."""
         signed = ", nonnegative=True" if self.nonnegative else ""
         return f"{super().extra_repr()}, signature_space={self.signature_space!r}{signed}"
+
+
+def _check_placed(background: str, options: Mapping[str, Any]) -> None:
+    theirs = set(backgrounds.option_names(background)) - set(option_names(LACE))
+    for name in theirs & set(options):
+        raise TypeError(
+            f"{name} is an option of the background: background_options={{{name!r}: ...}}"
+        )
 
 
 def _check_fits(background: Background, in_features: int, num_classes: int) -> None:

@@ -78,6 +78,8 @@ def pick_device(name: str) -> torch.device:
     """The device of this name; ``"auto"`` is CUDA where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.lower() == "gpu":
+        raise RunError("there is no device 'gpu': did you mean cuda?")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise RunError("there is no CUDA device here: use --device cpu")
     try:

@@ -49,10 +49,10 @@ class Batches:
 
     def training(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of every batch: uint8 images and labels on the device."""
-        shares = order[:, self.rank :: self.world]
+        shares = order[:, share(order.shape[1], self.rank, self.world)]
         if self.cached is not None:
-            for share in shares.to(self.device):
-                yield self.cached[share], self.labels[share]
+            for chosen in shares.to(self.device):
+                yield self.cached[chosen], self.labels[chosen]
         else:
             yield from self._stream(list(shares))
 
@@ -60,8 +60,8 @@ class Batches:
         """All samples in order: uint8 images and labels on the device."""
         shares = torch.arange(len(self)).split(batch)
         if self.cached is not None:
-            for share in shares:
-                part = slice(int(share[0]), int(share[-1]) + 1)
+            for chosen in shares:
+                part = slice(int(chosen[0]), int(chosen[-1]) + 1)
                 yield self.cached[part], self.labels[part]
         else:
             yield from self._stream(list(shares))
@@ -73,8 +73,8 @@ class Batches:
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
         )
-        for share, images in zip(shares, loader, strict=True):
-            yield images.to(self.device, non_blocking=True), self.labels[share.to(self.device)]
+        for chosen, images in zip(shares, loader, strict=True):
+            yield images.to(self.device, non_blocking=True), self.labels[chosen.to(self.device)]
 
 
 class _Decoded(torch.utils.data.Dataset[Tensor]):
@@ -102,7 +102,7 @@ class Augmentation:
     def __call__(self, images: Tensor) -> Tensor:
         """Augmented, normalised images."""
         draws = self.augment.draw(self.batch, images.device, self.generator)
-        images = self.augment(images, draws=draws[self.rank :: self.world])
+        images = self.augment(images, draws=draws[share(self.batch, self.rank, self.world)])
         fast = torch.channels_last if images.is_cuda else torch.contiguous_format
         return images.contiguous(memory_format=fast)
 
@@ -115,6 +115,16 @@ def prepared(batches: Batches, prepare: Prepare, batch: int) -> Iterator[tuple[T
     """Evaluation batches as the network takes them."""
     for images, labels in batches.evaluation(batch):
         yield prepare(images), labels
+
+
+def share(batch: int, rank: int, world: int) -> slice:
+    """What a process takes of a batch: as much as every other one, a rest is left out.
+
+    Example:
+        >>> [list(range(7))[share(7, rank, 2)] for rank in (0, 1)]
+        [[0, 2, 4], [1, 3, 5]]
+    """
+    return slice(rank, batch - batch % world, world)
 
 
 def fits(nbytes: int, device: torch.device) -> bool:

@@ -16,9 +16,9 @@ def save_weights(run: Run, model: nn.Module, *, write: bool = True) -> None:
     """Write best.safetensors, the weights to use; every process takes part, one writes."""
     from safetensors.torch import save
 
-    state = whole(model.state_dict())
+    state = whole(model.state_dict(), keep=write)
     if write:
-        state = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        state = {name: value.contiguous() for name, value in state.items()}
         write_whole(run.weights_path, lambda file: file.write(save(state)))
 
 
@@ -33,7 +33,11 @@ def save_checkpoint(
     run: Run, parts: dict[str, Any], progress: dict[str, Any], *, write: bool = True
 ) -> None:
     """Write last.ckpt, from which the run goes on; every process takes part, one writes."""
-    state = {name: whole(part.state_dict()) for name, part in parts.items() if part is not None}
+    state = {
+        name: whole(part.state_dict(), keep=write)
+        for name, part in parts.items()
+        if part is not None
+    }
     if not write:
         return
     # Through memory: torch's own writer would turn a full disk into another error.
@@ -50,11 +54,13 @@ def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
         saved["lr"] = lr.clone().fill_(rate) if isinstance(lr, Tensor) else rate
 
 
-def load_checkpoint(run: Run, parts: dict[str, Any], device: torch.device) -> dict[str, Any]:
+def load_checkpoint(run: Run, parts: dict[str, Any]) -> dict[str, Any]:
     """Restore ``parts`` from last.ckpt; returns the progress."""
     try:
-        state = torch.load(run.checkpoint_path, map_location=device, weights_only=True)
+        state = torch.load(run.checkpoint_path, map_location="cpu", weights_only=True)
         for name, part in parts.items():
+            if name == "scaler" and name not in state:
+                continue  # the run began in another precision
             if name == "optimizer":
                 _keep_execution(state[name], part)
                 part.load_state_dict(spread_optimizer(state[name], part))

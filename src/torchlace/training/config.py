@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from torchlace._checks import check_choice, check_count, check_number
+from torchlace.data import absolute_source
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "workers", "loggers"}
 )
 CHOICES = {
+    "device": ("auto", "cpu", "cuda", "mps"),
     "protocol": ("native", "paper"),
     "stem": ("auto", "small", "standard"),
     "optimizer": ("adam", "adamw", "sgd"),
@@ -128,9 +130,14 @@ class TrainConfig:
         values = dataclasses.asdict(self)
         return {**values, "loggers": list(self.loggers)}
 
+    def placed(self) -> TrainConfig:
+        """The same from any folder: the paths of data made absolute."""
+        root = None if self.root is None else str(Path(self.root).expanduser().absolute())
+        return dataclasses.replace(self, data=absolute_source(self.data), root=root)
+
     def differences(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """What makes ``other`` a different experiment: (own value, other's value) by name."""
-        mine, theirs = self.as_dict(), other.as_dict()
+        mine, theirs = self.placed().as_dict(), other.placed().as_dict()
         return {
             name: (value, theirs[name])
             for name, value in mine.items()

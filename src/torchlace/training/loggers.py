@@ -2,47 +2,111 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any
+import json
+import uuid
+from types import TracebackType
+from typing import Any, Literal, Self
 
-from torchlace._checks import check_choice
 from torchlace.training.config import TrainConfig
-from torchlace.training.rundir import Run, RunError
+from torchlace.training.progress import InterruptedRun
+from torchlace.training.reporting import Reporter
+from torchlace.training.rundir import Run, RunError, write_whole
+
+Row = dict[str, Any]
+Status = Literal["finished", "failed", "stopped"]
 
 
 class Loggers:
-    """Everything that follows a run beyond its own files."""
+    """Everything that follows a run beyond its own files.
+
+    A logger that fails to begin is an error; one that fails later is told of once and given the
+    epochs it missed when it is back.
+    """
 
     def __init__(
-        self, run: Run, config: TrainConfig, done: list[dict[str, Any]], *, enabled: bool
+        self,
+        run: Run,
+        config: TrainConfig,
+        done: list[Row],
+        reporter: Reporter,
+        *,
+        enabled: bool,
     ) -> None:
+        self.reporter = reporter
         self.targets: list[Any] = []
+        self.waiting: dict[str, list[Row]] = {}
+        self.warned: set[str] = set()
         if not enabled:
             return
+        kinds: dict[str, Any] = {"wandb": _WandB, "mlflow": _MLflow}
         self.targets.append(_TensorBoard(run, len(done)))
-        kinds = {"wandb": _WandB, "mlflow": _MLflow}
-        for name in config.loggers:
-            self.targets.append(kinds[check_choice("logger", name, kinds)](run, config))
-        if done:
-            # A kill may have come between the checkpoint and the curves.
-            self.log(done[-1])
+        try:
+            for name in config.loggers:
+                self.targets.append(kinds[name](run, config))
+        except BaseException:
+            self.close("failed")
+            raise
+        for target in self.targets:
+            # A record that goes on has it all, unless a kill came before its last epoch.
+            self.waiting[target.name] = done[-1:] if target.goes_on else list(done)
+        self._send()
 
-    def log(self, row: dict[str, Any]) -> None:
+    def log(self, row: Row) -> None:
         """One epoch."""
-        values = {name: value for name, value in row.items() if name != "epoch"}
-        for target in self.targets:
-            target.log(values, row["epoch"])
+        for rows in self.waiting.values():
+            rows.append(row)
+        self._send()
 
-    def close(self) -> None:
-        """The run is over."""
+    def close(self, status: Status) -> None:
+        """The run is over, for now at least."""
         for target in self.targets:
-            target.close()
+            try:
+                target.close(status)
+            except Exception as error:
+                self._warn(target, error)
+        self.targets = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        stopped = isinstance(error, (KeyboardInterrupt, InterruptedRun))
+        self.close("finished" if error is None else "stopped" if stopped else "failed")
+
+    def _send(self) -> None:
+        for target in self.targets:
+            rows = self.waiting[target.name]
+            try:
+                while rows:
+                    values = {name: value for name, value in rows[0].items() if name != "epoch"}
+                    target.log(values, rows[0]["epoch"])
+                    del rows[0]
+            # Whatever goes wrong there, the training is worth more than its curves.
+            except Exception as error:
+                self._warn(target, error)
+
+    def _warn(self, target: Any, error: Exception) -> None:
+        if target.name not in self.warned:
+            self.warned.add(target.name)
+            reason = str(error).partition("\n")[0]
+            self.reporter.message(
+                f"warning: {target.name} fails ({type(error).__name__}: {reason}); training goes "
+                "on, and what it misses is sent when it answers again"
+            )
 
 
 class _TensorBoard:
+    name = "TensorBoard"
+
     def __init__(self, run: Run, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        self.goes_on = done > 0
         self.writer = SummaryWriter(str(run.path), purge_step=done or None)
 
     def log(self, values: dict[str, float], epoch: int) -> None:
@@ -50,20 +114,25 @@ class _TensorBoard:
             self.writer.add_scalar(name, value, epoch)
         self.writer.flush()
 
-    def close(self) -> None:
+    def close(self, status: Status) -> None:
         self.writer.close()
 
 
 class _WandB:
+    name = "Weights & Biases"
+
     def __init__(self, run: Run, config: TrainConfig) -> None:
         try:
             import wandb
         except ImportError as error:
             raise ImportError("--log wandb needs Weights & Biases: pip install wandb") from error
+        known = _records(run).get("wandb")
+        self.goes_on = known is not None
+        identity = known or uuid.uuid4().hex[:16]
         try:
             self.run = wandb.init(
                 project="torchlace",
-                id=_identity(run),
+                id=identity,
                 resume="allow",
                 name=run.path.name,
                 dir=str(run.path),
@@ -74,32 +143,34 @@ class _WandB:
                 f"Weights & Biases can't be reached ({error}): run `wandb login`, set "
                 "WANDB_MODE=offline, or leave --log wandb out"
             ) from error
+        _remember(run, "wandb", identity)
 
     def log(self, values: dict[str, float], epoch: int) -> None:
         self.run.log(values, step=epoch)
 
-    def close(self) -> None:
-        self.run.finish()
+    def close(self, status: Status) -> None:
+        # 255 is what Weights & Biases itself says for Ctrl-C.
+        self.run.finish(exit_code={"finished": 0, "failed": 1, "stopped": 255}[status])
 
 
 class _MLflow:
+    name = "MLflow"
+
     def __init__(self, run: Run, config: TrainConfig) -> None:
         try:
             import mlflow
         except ImportError as error:
             raise ImportError("--log mlflow needs MLflow: pip install mlflow") from error
         self.mlflow = mlflow
-        tag = _identity(run)
+        known = _records(run).get("mlflow")
+        self.goes_on = known is not None
         try:
-            # A resumed run goes on in the same record.
-            known = mlflow.search_runs(
-                filter_string=f"tags.torchlace = '{tag}'", output_format="list"
-            )
-            if known:
-                mlflow.start_run(run_id=known[0].info.run_id)
+            if known is not None:
+                mlflow.start_run(run_id=known)
             else:
-                mlflow.start_run(run_name=run.path.name, tags={"torchlace": tag})
+                record = mlflow.start_run(run_name=run.path.name)
                 mlflow.log_params(config.as_dict())
+                _remember(run, "mlflow", record.info.run_id)
         except mlflow.MlflowException as error:
             raise RunError(
                 f"MLflow can't be used ({error}): set MLFLOW_TRACKING_URI to a server or database, "
@@ -109,10 +180,20 @@ class _MLflow:
     def log(self, values: dict[str, float], epoch: int) -> None:
         self.mlflow.log_metrics(values, step=epoch)
 
-    def close(self) -> None:
-        self.mlflow.end_run()
+    def close(self, status: Status) -> None:
+        self.mlflow.end_run(
+            {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}[status]
+        )
 
 
-def _identity(run: Run) -> str:
-    """The same for a run that goes on, another for one in another place."""
-    return hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:16]
+def _records(run: Run) -> dict[str, str]:
+    """Where the curves of this run go, by logger; a run that is trained anew has none."""
+    if not run.records_path.exists():
+        return {}
+    values: dict[str, str] = json.loads(run.records_path.read_text())
+    return values
+
+
+def _remember(run: Run, name: str, identity: str) -> None:
+    text = json.dumps({**_records(run), name: identity})
+    write_whole(run.records_path, lambda file: file.write(text.encode()))

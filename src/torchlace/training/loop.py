@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from torchlace import heads
 from torchlace._checks import checks
+from torchlace._text import counted
 from torchlace.data import load_data, protocol_transforms, stratified_split
 from torchlace.evaluation import classification_scores
 from torchlace.training.batches import Augmentation, Batches, prepared
@@ -34,6 +35,7 @@ from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
     device_name,
+    launch,
     make_classifier,
     make_fabric,
     make_optimizer,
@@ -44,6 +46,7 @@ from torchlace.training.progress import InterruptedRun, Progress, interruptible
 from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError, versions
 from torchlace.training.step import Average, EagerStep, GraphStep, copy_clocks
+from torchlace.training.together import Together, check_shared, companion, together
 
 
 def train(
@@ -61,40 +64,52 @@ def train(
     """
     reporter = reporter or Silent()
     run = Run(path)
-    _open(run, config, overwrite)
-    if run.finished and not overwrite:
-        reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
+    # Before others are started, or waited for in vain.
+    if not companion() and _finished(run, config, reporter, overwrite):
         return run.result()
     fabric = make_fabric(config)
-    fabric.launch()
-    if fabric.global_rank != 0:
+    launch(fabric)
+    first = fabric.global_rank == 0
+    if not first:
         reporter = Silent()
     lock = Lock(run.path, LOCK)
-    try:
-        training = _Training(config, run, fabric, reporter, resume=not overwrite)
-        mine = locked or (lock.acquire() if fabric.global_rank == 0 else None)
-        if not fabric.broadcast(mine):
-            raise RunError(
-                f"another process trains in {run.path} now: wait, or choose another --run"
-            )
-        if overwrite and fabric.global_rank == 0:
-            run.clear()
-        fabric.barrier()
-        return training.run_to_end()
-    except BaseException:
-        # What could not even begin leaves nothing behind.
-        with suppress(OSError):
-            run.path.rmdir()
-        raise
-    finally:
-        lock.release()
+    with together(fabric) as company:
+        try:
+            if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
+                return run.result() if first else {}
+            check_shared(run, fabric)
+            training = _Training(config, run, fabric, reporter, company, resume=not overwrite)
+            if not fabric.broadcast(locked or (first and lock.acquire())):
+                raise RunError(
+                    f"another process trains in {run.path} now: wait, or choose another --run"
+                )
+            if overwrite and first:
+                run.clear()
+            fabric.barrier()
+            return training.run_to_end()
+        except BaseException:
+            # What could not even begin leaves nothing behind.
+            if first:
+                with suppress(OSError):
+                    run.path.rmdir()
+            raise
+        finally:
+            lock.release()
 
 
 class _Training:
     def __init__(
-        self, config: TrainConfig, run: Run, fabric: Any, reporter: Reporter, *, resume: bool
+        self,
+        config: TrainConfig,
+        run: Run,
+        fabric: Any,
+        reporter: Reporter,
+        company: Together,
+        *,
+        resume: bool,
     ) -> None:
         self.config, self.run, self.fabric, self.reporter = config, run, fabric, reporter
+        self.company = company
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
         self.data = load_data(
@@ -105,7 +120,8 @@ class _Training:
         )
         if self.data.skipped:
             listed = "".join(f"\n  {each}" for each in self.data.skipped)
-            reporter.message(f"left out {len(self.data.skipped)} unreadable images:{listed}")
+            count = counted(len(self.data.skipped), "unreadable image")
+            reporter.message(f"left out {count}:{listed}")
         train_part, held_part = stratified_split(
             self.data.train.labels, config.validation, config.seed
         )
@@ -124,7 +140,7 @@ class _Training:
             augment, self.device, self.batch, fabric.global_rank, fabric.world_size
         )
         torch.manual_seed(config.seed)
-        if resume and run.checkpoint_path.exists():
+        if fabric.broadcast(resume and run.checkpoint_path.exists()):
             config = dataclasses.replace(config, pretrained=False)
         size, classes = max(self.data.size), self.data.num_classes
         model = make_classifier(config, self.data.channels, size, classes)
@@ -141,22 +157,27 @@ class _Training:
         scheduler = make_scheduler(config, optimizer, len(self.fit) // self.batch)
         parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler}
         parts |= {} if average is None else {"average": average}
-        if self.run.checkpoint_path.exists():
-            self.progress = progress = Progress(**load_checkpoint(self.run, parts, self.device))
+        parts |= {} if self.scaler is None else {"scaler": self.scaler}
+        if self.fabric.broadcast(self.run.checkpoint_path.exists()):
+            self.progress = progress = Progress(**load_checkpoint(self.run, parts))
             self.reporter.message(f"resuming {self.run.path} after epoch {progress.epoch}")
             if self.run.facts()["data_digest"] != self.data.digest:
                 raise RunError(
                     f"{self.run.path} was trained on other images than {config.data} holds now; "
                     "choose another --run, or --overwrite it"
                 )
+            if progress.best:
+                # A kill may have come between the checkpoint and the weights.
+                save_weights(self.run, evaluated, write=self.first)
             if self.first:
                 self.run.write_metrics(progress.history)
         elif self.first:
             self.run.path.mkdir(parents=True, exist_ok=True)
             self.run.start(config, self._facts())
         step = self._step(wrapped, optimizer, average)
-        loggers = Loggers(self.run, config, progress.history, enabled=self.first)
-        with interruptible() as interrupted:
+        loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
+        self.company.last_words = lambda: loggers.close("failed")
+        with loggers, interruptible() as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, evaluated, optimizer, scheduler)
                 self._save(parts, evaluated)
@@ -169,9 +190,7 @@ class _Training:
                     raise InterruptedRun(
                         f"stopped after epoch {progress.epoch}; the same command goes on from there"
                     )
-        loggers.close()
-        result = self._conclude(evaluated)
-        self.fabric.barrier()
+            result = self._conclude(evaluated)
         return result if self.first else {}
 
     def _assemble(self) -> tuple[Any, Any, nn.Module | None]:
@@ -249,11 +268,12 @@ class _Training:
                 self.reporter.step(epoch, number, len(order))
         loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
         trained = time.perf_counter() - start
+        images = len(order) * (self.batch - self.batch % self.fabric.world_size)
         if not math.isfinite(loss):
+            kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
             raise RunError(
-                f"the training loss became {loss} in epoch {epoch}; the checkpoint of epoch "
-                f"{epoch - 1} is intact. Lower the learning rate (now {config.lr:g}), clip "
-                "gradients (--clip 1) or use --precision 32-true"
+                f"the training loss became {loss} in epoch {epoch}{kept}. Lower the learning "
+                f"rate (now {config.lr:g}), clip gradients (--clip 1) or use --precision 32-true"
             )
         logits, labels = self._logits(evaluated, self.held)
         accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
@@ -265,13 +285,11 @@ class _Training:
             "val_loss": validation,
             "val_accuracy": accuracy,
             "lr": float(optimizer.param_groups[0]["lr"]),
-            "images_per_second": round(len(order) * self.batch / trained, 1),
+            "images_per_second": round(images / trained, 1),
             "seconds": round(progress.seconds, 3),
         }
         shared: dict[str, Any] = self.fabric.broadcast(row)
-        progress.history.append(shared)
-        if shared["val_loss"] < progress.best_loss:
-            progress.best_loss, progress.loss_epoch = shared["val_loss"], epoch
+        progress.add(shared)
         return shared
 
     def _positions(
@@ -282,13 +300,13 @@ class _Training:
         return self.fit.training(order)
 
     def _save(self, parts: dict[str, Any], evaluated: nn.Module) -> None:
-        progress, row = self.progress, self.progress.history[-1]
+        progress = self.progress
         if evaluated is not self.model:
             copy_clocks(self.model, evaluated)
-        if row["val_accuracy"] > progress.best_accuracy:
-            progress.best_accuracy, progress.best_epoch = row["val_accuracy"], row["epoch"]
-            save_weights(self.run, evaluated, write=self.first)
+        # The checkpoint first: a run that resumes from it has the weights, if they were the best.
         save_checkpoint(self.run, parts, vars(progress), write=self.first)
+        if progress.best:
+            save_weights(self.run, evaluated, write=self.first)
         if self.first:
             self.run.write_metrics(progress.history)
 
@@ -345,7 +363,13 @@ class _Training:
         world = int(self.fabric.world_size)
         if batch < world:
             raise RunError(f"{len(self.fit)} training images are too few for {world} processes")
-        return batch - batch % world
+        return batch
+
+    @property
+    def scaler(self) -> Any:
+        """What scales the loss in 16-mixed precision, or None."""
+        strategy = getattr(self.fabric, "strategy", None)
+        return getattr(getattr(strategy, "precision", None), "scaler", None)
 
     def _loss_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"label_smoothing": self.config.label_smoothing}
@@ -367,7 +391,8 @@ class _Training:
         }
 
 
-def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:
+def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
+    """Whether there is nothing to do; an error where the folder can't hold this run."""
     if run.path.exists() and not run.path.is_dir():
         raise RunError(f"{run.path} is a file; --run needs a folder")
     if run.config_path.exists() and not overwrite:
@@ -382,3 +407,7 @@ def _open(run: Run, config: TrainConfig, overwrite: bool) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{run.path} can't be created: {error.strerror}") from error
+    if overwrite or not run.finished:
+        return False
+    reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
+    return True

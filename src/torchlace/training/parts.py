@@ -65,6 +65,18 @@ def make_fabric(config: TrainConfig) -> Any:
     return _lightning(config, device, precision)
 
 
+def launch(fabric: Any) -> None:
+    """Start the other processes, or meet them."""
+    try:
+        fabric.launch()
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the processes of this run could not meet ({reason}): check --devices, --nodes, the "
+            "address of the first machine, and that no other run uses its port"
+        ) from error
+
+
 def _touch(device: str) -> None:
     try:
         torch.zeros(1, device=device)
@@ -85,7 +97,7 @@ def _lightning(config: TrainConfig, device: str, precision: str) -> Any:
             "training on several devices, or in this precision, needs Lightning: "
             "pip install 'torchlace[train]'"
         ) from error
-    for name in ("lightning.fabric", "lightning_fabric"):
+    for name in ("lightning.fabric", "lightning.pytorch", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     strategy: Any = config.strategy
     if "deepspeed" in strategy:

@@ -33,6 +33,31 @@ class Progress:
         """Epochs done."""
         return len(self.history)
 
+    @property
+    def best(self) -> bool:
+        """Whether the last epoch is the one whose weights to use."""
+        return self.best_epoch == self.epoch
+
+    def add(self, row: dict[str, Any]) -> None:
+        """An epoch is done: the best has the highest accuracy, and of equal ones the lowest loss.
+
+        Example:
+            >>> progress = Progress()
+            >>> for loss in (0.3, 0.2, 0.4):
+            ...     progress.add({"val_accuracy": 90.0, "val_loss": loss})
+            >>> progress.best_epoch
+            2
+        """
+        self.history.append(row)
+        accuracy, loss = row["val_accuracy"], row["val_loss"]
+        tie = accuracy == self.best_accuracy
+        if accuracy > self.best_accuracy or (
+            tie and loss < self.history[self.best_epoch - 1]["val_loss"]
+        ):
+            self.best_accuracy, self.best_epoch = accuracy, self.epoch
+        if loss < self.best_loss:
+            self.best_loss, self.loss_epoch = loss, self.epoch
+
     def stopped(self, config: TrainConfig) -> bool:
         """Whether training is over."""
         return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience

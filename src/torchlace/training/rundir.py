@@ -33,6 +33,7 @@ class Run:
         self.checkpoint_path = self.path / "last.ckpt"
         self.weights_path = self.path / "best.safetensors"
         self.result_path = self.path / "result.json"
+        self.records_path = self.path / "records.json"
 
     @property
     def finished(self) -> bool:
@@ -65,7 +66,7 @@ class Run:
         """Write config.yaml."""
         import yaml
 
-        text = yaml.safe_dump({**config.as_dict(), "run": dict(facts)}, sort_keys=False)
+        text = yaml.safe_dump({**config.placed().as_dict(), "run": dict(facts)}, sort_keys=False)
         write_whole(self.config_path, lambda file: file.write(text.encode()))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -92,13 +93,16 @@ class Run:
                 self.checkpoint_path,
                 self.weights_path,
                 self.result_path,
+                self.records_path,
             ):
                 path.unlink(missing_ok=True)
 
 
 # Made from a run by those who watch or examine it.
 _DERIVED = ("events.out.tfevents", "features.safetensors", "evaluation.json", "embedding")
-_PARTS = tuple(f".{name}" for name in ("config", "metrics", "last", "best", "result"))
+_PARTS = tuple(
+    f".{name}" for name in ("config", "metrics", "last", "best", "result", "records", "shared")
+)
 
 
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:

@@ -25,27 +25,41 @@ def shard(model: nn.Module, mesh: Any) -> nn.Module:
     return model
 
 
-def whole(value: Any) -> Any:
-    """A state with every spread tensor put together; every process must ask for it.
+def whole(value: Any, *, keep: bool = True) -> Any:
+    """A state on the CPU, with every spread tensor put together; every process must ask for it.
+
+    One tensor at a time, so that no device ever holds a second model. Processes that don't
+    ``keep`` the state help to put it together and get None for every tensor.
 
     Example:
         >>> whole({"weight": torch.ones(2), "steps": [3]})
         {'weight': tensor([1., 1.]), 'steps': [3]}
     """
     if isinstance(value, dict):
-        return {name: whole(each) for name, each in value.items()}
+        return {name: whole(each, keep=keep) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(whole(each) for each in value)
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
+        return type(value)(whole(each, keep=keep) for each in value)
+    if not isinstance(value, Tensor):
+        return value
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    return value.detach().cpu() if keep else None
 
 
 def like(value: Tensor, own: Any) -> Tensor:
-    """A whole tensor, spread as ``own`` is where ``own`` is spread and of its shape."""
+    """This process's part of a whole tensor, where ``own`` is spread and of its shape."""
     if not hasattr(own, "device_mesh") or value.shape != own.shape:
         return value
-    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor import DTensor
 
-    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
+    mesh, (placement,) = own.device_mesh, own.placements
+    parts, rank = value.chunk(mesh.size(), placement.dim), mesh.get_local_rank()
+    mine = parts[rank] if rank < len(parts) else value.narrow(placement.dim, 0, 0)
+    # A copy: a part that is a view would keep the whole.
+    mine = mine.to(own.device, copy=True)
+    return DTensor.from_local(
+        mine, mesh, (placement,), run_check=False, shape=own.shape, stride=own.stride()
+    )
 
 
 def spread_model(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:

@@ -50,13 +50,15 @@ def learning_curves(
 
 
 def best_epoch(rows: History) -> int:
-    """The first epoch of the highest validation accuracy.
+    """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
 
     Example:
-        >>> best_epoch([{"epoch": n, "val_accuracy": v} for n, v in [(1, 7.0), (2, 9.0), (3, 9.0)]])
-        2
+        >>> rows = [(1, 7.0, 0.5), (2, 9.0, 0.4), (3, 9.0, 0.3)]
+        >>> names = ("epoch", "val_accuracy", "val_loss")
+        >>> best_epoch([dict(zip(names, row)) for row in rows])
+        3
     """
-    return int(max(rows, key=lambda row: (row["val_accuracy"], -row["epoch"]))["epoch"])
+    return int(max(rows, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
 
 
 def _line(

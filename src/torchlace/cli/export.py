@@ -1,0 +1,40 @@
+"""``torchlace export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchlace.cli.common import load_run, plain_errors
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write.", show_default="RUN/model.onnx"),
+    ] = None,
+) -> None:
+    """Write a trained run as an ONNX file, checked by ONNX Runtime.
+
+    It takes uint8 images of the run's size, (N, C, H, W), and gives scores and probabilities.
+    """
+    with plain_errors():
+        path = out or run / "model.onnx"
+        if path.suffix != ".onnx":
+            raise ValueError(f"--out must end in .onnx, got {path}")
+        from torchlace.export import export_onnx
+
+        trained, model, facts, prepare = load_run(run, "cpu")
+        trained.result()  # an unfinished run is not calibrated yet
+        height, width = facts["size"]
+        names, channels = facts["class_names"], facts["channels"]
+        difference = export_onnx(
+            model, path, (channels, height, width), prepare=prepare, class_names=names
+        )
+    typer.echo(
+        f"wrote {path}: uint8 images, (N, {channels}, {height}, {width}), to scores and "
+        f"probabilities, (N, {len(names)}); these differ from the run's by {difference:.1g} at most"
+    )

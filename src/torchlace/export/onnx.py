@@ -1,0 +1,109 @@
+"""A classifier as an ONNX file, checked against the one it was made from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlace.export.served import Served
+from torchlace.models import Classifier
+
+# Largest difference of a probability that rounding explains.
+_TOLERANCE = 1e-4
+
+
+def export_onnx(
+    model: Classifier,
+    path: Path | str,
+    shape: tuple[int, int, int],
+    *,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    class_names: Sequence[str] = (),
+) -> float:
+    """Write a classifier as an ONNX file, and compare what ONNX Runtime makes of it.
+
+    The file takes ``images``, any number of them, and gives ``scores`` and ``probabilities``, at
+    the fitted temperature. The names of the classes are in its metadata, as JSON.
+
+    Args:
+        model: a trained classifier.
+        path: the file; it appears whole and checked, or not at all.
+        shape: channels, height and width of the images.
+        prepare: the transform of evaluation; with it the images are uint8, without it prepared
+            float32.
+        class_names: a name for each class.
+
+    Returns:
+        The largest difference of a probability between the file and the model.
+
+    Raises:
+        ImportError: without the extra ``onnx``.
+        ValueError: if the file gives other probabilities than the model.
+    """
+    onnx, runtime = _packages()
+    path, served = Path(path), Served(model, prepare)
+    images = _images(shape, prepare is not None)
+    expected = served(images)[1]
+    program = _program(served, images)
+    proto = program.model_proto
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = "class_names", json.dumps(list(class_names), ensure_ascii=False)
+    onnx.checker.check_model(proto)
+    content = proto.SerializeToString()
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    found = torch.from_numpy(session.run(["probabilities"], {"images": images.numpy()})[0])
+    difference = float((found - expected).abs().max())
+    if not difference <= _TOLERANCE:
+        raise ValueError(
+            f"{path} was not written: its probabilities would differ from the model's by "
+            f"{difference:.2g}"
+        )
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return difference
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import_module("onnxscript")  # torch writes by it
+        return import_module("onnx"), import_module("onnxruntime")
+    except ImportError as error:
+        raise ImportError(
+            f"export to ONNX needs pip install 'torchlace[onnx]' ({error})"
+        ) from error
+
+
+def _images(shape: tuple[int, int, int], raw: bool) -> Tensor:
+    # Three: a batch of one or two may be taken for a constant.
+    generator = torch.Generator().manual_seed(0)
+    if raw:
+        return torch.randint(256, (3, *shape), generator=generator, dtype=torch.uint8)
+    return torch.randn(3, *shape, generator=generator)
+
+
+def _program(served: Served, images: Tensor) -> Any:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(
+            served,
+            (images,),
+            dynamo=True,
+            verbose=False,
+            input_names=["images"],
+            output_names=["scores", "probabilities"],
+            dynamic_shapes=({0: torch.export.Dim("images")},),
+        )
