@@ -78,6 +78,8 @@ def test_a_spread_run_goes_on_whole(tmp_path):
     expected, _ = losses(alone, tmp_path / "alone")
     with pytest.raises(KeyboardInterrupt):
         train(spread, tmp_path / "cut", reporter=Rows(stop=1))
+    # In another process it would be gone; its watchdog's calls would spoil a capture.
+    dist.destroy_process_group()
     found, _ = losses(alone, tmp_path / "cut")
     assert found == pytest.approx(expected[2:], rel=1e-3)
 

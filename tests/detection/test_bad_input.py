@@ -38,8 +38,21 @@ def test_a_band_of_nan_in_an_image_with_a_window():
     image[..., 2] = np.nan
     for window in (None, (1, 5)):
         detector = ACEDetector(target, window=window, covariance="oas")
-        with pytest.raises(ValueError, match=r"in 1 of 8 bands: 2\."):
+        message = r"first at \(row, column\) \(0, 0\), in 1 of 8 bands: 2\."
+        with pytest.raises(ValueError, match=message):
             detector.fit(image).score_samples(image)
+
+
+@pytest.mark.parametrize("covariance", ["sample", "ledoit-wolf"])
+def test_a_pixel_of_an_image_is_named_by_row_and_column(covariance):
+    image, _ = scene()
+    image[3, 7] = np.inf
+    message = r"in 1 of 713 background pixels, the first at \(row, column\) \(3, 7\), and in every"
+    with pytest.raises(ValueError, match=message):
+        RXDetector(covariance=covariance).fit(image)
+    detector = RXDetector().fit(scene()[0])
+    with pytest.raises(ValueError, match=r"1 of 713 pixels, the first at \(row, column\) \(3, 7\)"):
+        detector.score_samples(image)
 
 
 def test_fewer_pixels_than_bands():
@@ -86,7 +99,7 @@ def test_pixels_that_are_all_the_same():
         (np.ones(4), r"shape \(5,\) or \(K, 5\), one number for each band.*got \(4,\)"),
         (np.ones((2, 3, 5)), r"got \(2, 3, 5\)"),
         (np.empty((0, 5)), r"got \(0, 5\)"),
-        ([1, 2, np.nan, 4, 5], "target holds NaN"),
+        ([1, 2, np.nan, 4, 5], "target holds NaN or infinite values in 2: drop"),
         (3.0, r"got \(\)"),
     ],
 )
@@ -128,7 +141,7 @@ def test_wrong_options(options, message):
         ((2, 5), {}, "two odd widths"),
         ((1, 25), {}, r"a window of 25 pixels does not fit into an image of \(23, 31\)"),
         ((1, 3), {}, "holds 8 background pixels, not more than 8 bands: widen it, or use cov"),
-        ((1, 5), {"covariance": "robust"}, 'goes with covariance="sample" or "oas"'),
+        ((1, 5), {"covariance": "robust"}, 'goes with covariance="sample" or covariance="oas"'),
     ],
 )
 def test_wrong_windows(window, options, message):

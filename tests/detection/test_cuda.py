@@ -16,7 +16,7 @@ IMAGE, TARGET = scene()
 @pytest.mark.parametrize("kind", [ACEDetector, SMFDetector, RXDetector])
 def test_scores_are_those_of_the_cpu(kind, covariance, window):
     targets = [] if kind is RXDetector else [TARGET]
-    options = {"window": window, "covariance": covariance}
+    options = {"window": window, "covariance": covariance, "false_alarm": 0.01}
     host = kind(*targets, device="cpu", **options).fit(IMAGE)
     expected = host.score_samples(IMAGE)
     for pixels, device in ((IMAGE, "cuda"), (torch.from_numpy(IMAGE).cuda(), "auto")):

@@ -51,7 +51,8 @@ def naive(score, x, logits, labels):
     """Scores of samples by the statistics of these same samples."""
     means = np.stack([x[labels == c].mean(0) for c in np.unique(labels)])
     within = np.concatenate([x[labels == c] - means[i] for i, c in enumerate(np.unique(labels))])
-    inverse = np.linalg.inv(ledoit_wolf(within, assume_centered=True)[0])
+    varying = x - x.mean(0) if score == "ace" else within
+    inverse = np.linalg.inv(ledoit_wolf(varying, assume_centered=True)[0])
     if score == "ace":
         y, t = x - means.mean(0), means - means.mean(0)
         top = y @ inverse @ t.T
@@ -216,8 +217,10 @@ def test_nan_features_are_an_error(logistic):
 
 def test_features_that_do_not_vary_are_an_error():
     x = torch.eye(6)[torch.arange(60) % 3]
-    with pytest.raises(ValueError, match="do not vary within the classes"):
-        OpenSet(trained_head()).fit(x, np.arange(60) % 3)
+    with pytest.raises(ValueError, match="do not vary within the classes, so"):
+        OpenSet(trained_head(), score="mahalanobis").fit(x, np.arange(60) % 3)
+    with pytest.raises(ValueError, match="do not vary, so"):
+        OpenSet(trained_head()).fit(0 * x, np.arange(60) % 3)
 
 
 @pytest.mark.parametrize("model", [nn.Linear(6, 3), object()])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from estimators.data import blobs
 from sklearn.exceptions import NotFittedError
 
@@ -53,6 +54,16 @@ HEAD_SETTINGS = {
     "batch size": ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     "divergence": ({"learning_rate": 1e30, "hidden": 4}, ValueError, "diverged"),
 }
+
+
+@pytest.mark.filterwarnings("ignore:.*after max_iter=2")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for what there is")
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_device_that_is_not_there(kind):
+    with pytest.raises(ValueError, match="no CUDA device here: use set_params"):
+        kind(device="cuda").fit(X, Y)
+    with pytest.raises(ValueError, match="no CUDA device here: use set_params"):
+        kind(max_iter=2).fit(X, Y).set_params(device="cuda").predict(X)
 
 
 @pytest.mark.parametrize("kind", BOTH)

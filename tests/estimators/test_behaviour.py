@@ -1,7 +1,5 @@
 """What users rely on: seeds, weights, labels of any type, warm starts, inputs of any kind."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -236,16 +234,3 @@ def test_log_probabilities():
     X, y = blobs()
     model = LACEClassifier(random_state=0).fit(X, y)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
-
-
-@unconverged
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("model", EVERY, ids=str)
-def test_on_a_gpu(model):
-    X, y = blobs(spread=0.5)
-    found = fresh(model, device="cuda").fit(X, y)
-    assert found.head_.weight.is_cuda
-    expected = fresh(model, device="cpu").fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(found.predict_proba(X), expected, atol=0.05)
-    copy = pickle.loads(pickle.dumps(found)).set_params(device="cpu")
-    np.testing.assert_allclose(copy.partial_fit(X, y).predict_proba(X).sum(axis=1), 1)

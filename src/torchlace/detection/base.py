@@ -58,7 +58,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         self.targets_ = self._targets(rows.shape[1])
         if self.window is None:
             device = find_device(self.device, rows)
-            found = estimate(rows, self.covariance, self._batch_size(device), device)
+            found = estimate(rows, shape, self.covariance, self._batch_size(device), device)
             self.mean_, self.covariance_, self.n_samples_ = found
             self.whitening_ = whitening(found)
             self._check_targets()
@@ -82,7 +82,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             self._check_window(shape, rows.shape[1])
             scores = self._score_image(rows, shape)
         if not np.isfinite(scores).all():
-            check_finite(rows)
+            check_finite(rows, shape)
             raise ValueError(
                 "some scores are not finite though all pixels are: squares of pixels or target "
                 "overflow, so rescale both"
@@ -186,7 +186,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
 
     def _score_image(self, rows: Rows, shape: tuple[int, ...]) -> Array:
         assert self.window is not None
-        check_finite(rows)
+        check_finite(rows, shape)
         device = find_device(self.device, rows)
         # Exact sums need double precision whatever the pixels have.
         image = next(batches(rows, len(rows), device)).view(*shape, -1)
@@ -202,7 +202,8 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         guard, outer = check_window(self.window)
         if self.covariance not in ("sample", "oas"):
             raise ValueError(
-                f'a window goes with covariance="sample" or "oas", not {self.covariance!r}'
+                'a window goes with covariance="sample" or covariance="oas", not with '
+                f"{self.covariance!r}"
             )
         if len(shape) != 2:
             raise ValueError(

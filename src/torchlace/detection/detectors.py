@@ -10,6 +10,7 @@ from torch import Tensor
 from torchlace._checks import check_choice
 from torchlace.detection.base import Array, Convention, Detector, Threshold
 from torchlace.detection.null import ace_threshold, rx_threshold, smf_threshold
+from torchlace.detection.pixels import BandError
 from torchlace.detection.statistics import Covariance
 from torchlace.detection.window import Window
 from torchlace.functional import ace
@@ -48,8 +49,13 @@ class _TargetDetector(Detector):
                 f"target must have shape ({bands},) or (K, {bands}), one number for each band of "
                 f"the background, got {np.shape(target)}"
             )
-        if not np.isfinite(targets).all():
-            raise ValueError("target holds NaN or infinite values: drop those bands everywhere")
+        bad = np.flatnonzero(~np.isfinite(targets).all(axis=0))
+        if len(bad):
+            raise BandError(
+                "target holds NaN or infinite values in {bands}: drop these bands from pixels and "
+                "target alike",
+                bad,
+            )
         return targets
 
     def _check_targets(self) -> None:

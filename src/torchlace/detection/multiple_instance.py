@@ -61,7 +61,9 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
             [a for a, label in zip(arrays, positive, strict=True) if not label]
         )
         device = find_device(self.device)
-        background = estimate(negatives, self.covariance, len(negatives), device)
+        background = estimate(
+            negatives, negatives.shape[:1], self.covariance, len(negatives), device
+        )
         matrix = torch.from_numpy(whitening(background)).to(device)
         mean = torch.from_numpy(background.mean).to(device)
 
@@ -232,5 +234,5 @@ def _check_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array]
                 f"bag {number} must have shape (N, {bands}) with N at least 1, like the first, got "
                 f"{array.shape}"
             )
-        check_finite(array, f"pixels of bag {number}")
+        check_finite(array, array.shape[:1], f"pixels of bag {number}")
     return arrays, positive

@@ -36,10 +36,12 @@ def batches(
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         if isinstance(part, np.ndarray):
-            kind = np.float32 if dtype == torch.float32 else np.float64
+            single = dtype == torch.float32 or part.dtype == np.float32
+            kind = np.float32 if single else np.float64
             # Torch takes neither foreign byte orders nor read-only memory.
             part = torch.from_numpy(np.require(part, kind, ["C", "W"]))
-        yield part.to(device, dtype)
+        # First the way, then the precision: single takes half as long to go.
+        yield part.to(device).to(dtype)
 
 
 def scoring_dtype(rows: Rows) -> torch.dtype:
@@ -48,24 +50,46 @@ def scoring_dtype(rows: Rows) -> torch.dtype:
     return torch.float32 if single else torch.float64
 
 
-def check_finite(rows: Rows, names: str = "pixels") -> None:
-    """Raise naming the pixels and bands that hold NaN or infinite values."""
+class BandError(ValueError):
+    """Bands that nothing can be computed from.
+
+    Attributes:
+        problem: what is wrong, with ``{bands}`` where their numbers go.
+        bands: their numbers, from 0.
+
+    Example:
+        >>> str(BandError("no light in {bands}, so drop them", np.array([3, 4])))
+        'no light in 3, 4, so drop them: X[..., keep]'
+    """
+
+    def __init__(self, problem: str, bands: npt.NDArray[Any]) -> None:
+        super().__init__(f"{problem.format(bands=listed(bands))}: X[..., keep]")
+        self.problem, self.bands = problem, bands
+
+
+def check_finite(rows: Rows, shape: tuple[int, ...], names: str = "pixels") -> None:
+    """Raise naming the pixels, by their places in ``shape``, and bands that are not finite."""
     good = torch.isfinite(rows) if isinstance(rows, Tensor) else np.isfinite(rows)
     if bool(good.all()):
         return
     bad = np.asarray(~good.cpu() if isinstance(good, Tensor) else ~good)
     bands, pixels = np.flatnonzero(bad.any(axis=0)), np.flatnonzero(bad.any(axis=1))
-    raise ValueError(
-        f"NaN or infinite values in {len(pixels)} of {len(bad)} {names}, the first at "
-        f"{pixels[0]}, in {len(bands)} of {bad.shape[1]} bands: {listed(bands)}. Leave the pixels "
-        "out, or drop the bands from pixels and target alike: X[..., keep]"
+    place = tuple(map(int, np.unravel_index(pixels[0], shape)))
+    where = f"{place[0]}" if len(place) == 1 else f"(row, column) {place}"
+    problem = f"NaN or infinite values in {len(pixels)} of {len(bad)} {names}, the first at {where}"
+    if len(bands) == bad.shape[1]:
+        raise ValueError(f"{problem}, and in every band: leave these pixels out, or fill them in")
+    raise BandError(
+        f"{problem}, in {len(bands)} of {bad.shape[1]} bands: {{bands}}. Leave the pixels out, or "
+        "drop the bands from pixels and target alike",
+        bands,
     )
 
 
 def listed(numbers: npt.NDArray[Any]) -> str:
     """The first few numbers of many."""
     shown = ", ".join(map(str, numbers[:5].tolist()))
-    return f"{shown}, ..." if len(numbers) > 5 else shown
+    return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
 
 def find_device(name: str, rows: Any = None) -> torch.device:

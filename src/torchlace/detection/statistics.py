@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchlace.detection.pixels import Rows, batches, check_finite, listed
+from torchlace.detection.pixels import BandError, Rows, batches, check_finite
 from torchlace.functional import cholesky_whitening
 
 Covariance = Literal["sample", "ledoit-wolf", "oas", "robust"]
@@ -29,13 +29,19 @@ class Gaussian(NamedTuple):
     """How many pixels it was estimated from."""
 
 
-def estimate(rows: Rows, method: Covariance, batch_size: int, device: torch.device) -> Gaussian:
-    """Mean and covariance of pixels, (N, d), in double precision."""
+def estimate(
+    rows: Rows,
+    shape: tuple[int, ...],
+    method: Covariance,
+    batch_size: int,
+    device: torch.device,
+) -> Gaussian:
+    """Mean and covariance of pixels, (N, d), in double precision; ``shape`` is their image's."""
     if method == "sample":
-        return _sample(rows, batch_size, device)
+        return _sample(rows, shape, batch_size, device)
     from sklearn import covariance
 
-    check_finite(rows, "background pixels")
+    check_finite(rows, shape, "background pixels")
     values = np.asarray(rows.cpu() if isinstance(rows, Tensor) else rows, dtype=np.float64)
     if method == "robust":
         found = covariance.MinCovDet(random_state=0).fit(values)
@@ -55,7 +61,7 @@ def whitening(background: Gaussian) -> npt.NDArray[np.float64]:
     factor = cholesky_whitening(covariance)
     unexplained = 1 / (factor.diagonal().square() * covariance.diagonal())
     if len(_constant(background)) or not (unexplained > LEAST_UNEXPLAINED).all():
-        raise ValueError(_why_singular(background))
+        raise _why_singular(background)
     return factor.numpy()
 
 
@@ -66,7 +72,7 @@ def whiten(rows: Tensor, matrix: Tensor) -> Tensor:
     return rows @ matrix.mT
 
 
-def _sample(rows: Rows, batch_size: int, device: torch.device) -> Gaussian:
+def _sample(rows: Rows, shape: tuple[int, ...], batch_size: int, device: torch.device) -> Gaussian:
     """Batches are merged exactly: the scatter within each, and that between their means."""
     count = 0
     mean: Any = 0.0
@@ -83,26 +89,27 @@ def _sample(rows: Rows, batch_size: int, device: torch.device) -> Gaussian:
             scatter += step[:, None] * step * (len(batch) * seen / count)
     mean, covariance = (torch.as_tensor(v).cpu().numpy() for v in (mean, scatter / (count - 1)))
     if not np.isfinite(covariance).all():
-        check_finite(rows, "background pixels")
+        check_finite(rows, shape, "background pixels")
         raise ValueError("the background pixels are too large to be squared: rescale them")
     return Gaussian(mean, covariance, count)
 
 
-def _why_singular(background: Gaussian) -> str:
+def _why_singular(background: Gaussian) -> ValueError:
     count, bands = background.samples, len(background.mean)
-    fix = 'use covariance="ledoit-wolf" or "oas"'
+    fix = 'use covariance="ledoit-wolf" or covariance="oas"'
     if count <= bands:
-        return (
+        return ValueError(
             f"{count} background pixels in {bands} bands have no invertible covariance: give more "
             f"than {bands}, or {fix}"
         )
     constant = _constant(background)
     if len(constant):
-        return (
-            f"{len(constant)} of {bands} bands do not vary over the background ({listed(constant)})"
-            ": drop them from pixels and target alike: X[..., keep]"
+        return BandError(
+            f"{len(constant)} of {bands} bands do not vary over the background ({{bands}}): drop "
+            "them from pixels and target alike",
+            constant,
         )
-    return (
+    return ValueError(
         f"the covariance of {count} background pixels in {bands} bands is singular: some bands are "
         f"sums of others. Drop those, or {fix}"
     )

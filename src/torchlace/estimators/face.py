@@ -171,6 +171,8 @@ class FeatureClassifier(
         device = torch.device(self.device)
         if device.type == "mps":
             raise ValueError('statistics are kept in fp64, which mps lacks: use device="cpu"')
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError('there is no CUDA device here: use set_params(device="cpu")')
         return device
 
     def _apply(self, X: Any, function: Callable[[Tensor], Tensor]) -> Array:

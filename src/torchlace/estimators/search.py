@@ -69,8 +69,8 @@ def choose(
 ) -> Choice:
     """The shrinkage and scale of the lowest loss on samples held out, and its temperature.
 
-    A search along one coordinate after the other, from ``first``: the scale in powers of √2, the
-    odds of the shrinkage in powers of 4. The loss is the cross-entropy at the best temperature.
+    A search along one coordinate after the other, from ``first``: the odds of the shrinkage in
+    powers of 4, the scale in powers of √2. The loss is the cross-entropy at the best temperature.
 
     Args:
         samples: to choose by; of very many, some.
@@ -95,7 +95,10 @@ def choose(
         report(f"shrinkage {amount:.4f}, scale {factor:.3g}: validation loss {found.loss:.4f}")
         return found
 
-    moves: list[Step] = [(0, 2)] * scale + [(1, 0)] * shrinkage + [(0, 1)] * scale
+    # The shrinkage first: a small scale hides that a covariance is shrunk too little, and the
+    # search would stay there.
+    moves: list[Step] = [(1, 0)] * shrinkage + [(0, 2)] * scale
+    moves += [(1, 0)] * shrinkage + [(0, 1)] * scale
     best = _settings(first, _descend(lambda step: outcome(*_settings(first, step)).loss, moves))
     return Choice(*best, outcome(*best).temperature)
 

@@ -1,0 +1,113 @@
+"""What `torchlace detect` says before the work, of bands, and in whose words."""
+
+import numpy as np
+import pytest
+import spectral
+from detection.scenes import scene
+from training.processes import torchlace
+
+IMAGE, TARGET = scene()
+BANDS = IMAGE.shape[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    np.save(tmp_path / "cube.npy", IMAGE)
+    np.savetxt(tmp_path / "target.csv", TARGET[None], delimiter=",")
+    (tmp_path / "a.npy").mkdir()
+    return tmp_path
+
+
+def refused(folder, *arguments):
+    """The one line of a refusal, which leaves no file behind."""
+    before = written(folder)
+    done = torchlace("detect", *arguments, folder=folder)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert written(folder) == before
+    return done.err
+
+
+def written(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.*p*")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--out", "scores.txt"), "--out scores.txt: it is written as .npy"),
+        (("--out", "scores"), "--out scores: it is written as .npy"),
+        (("--out", "a.npy"), "--out a.npy is a folder: name a .npy file in it"),
+        (("--out", "no/scores.npy"), "there is no folder no, make it first"),
+        (("--out", "cube.npy"), "--out cube.npy would overwrite what is read"),
+        (("--png", "map.jpg"), "--png map.jpg: it is written as .png"),
+        (("--png", "no/map.png"), "there is no folder no, make it first"),
+        (("--drop-bands", "6-4"), "'6-4' is neither a band nor a range of bands"),
+        (("--drop-bands", "1,x"), "'x' is neither a band nor a range of bands"),
+        (("--drop-bands", "5-8"), "there is no band 8, the cube's 8 are 0 to 7"),
+        (("--drop-bands", "0-7"), "--drop-bands leaves no band"),
+    ],
+)
+def test_places_and_bands_are_looked_at_before_the_work(arguments, message, folder):
+    # A spoilt cube would be refused for itself, had the work begun.
+    if "cube.npy" not in arguments:
+        np.save(folder / "cube.npy", np.full_like(IMAGE, np.nan))
+    assert message in refused(folder, "cube.npy", "--target", "target.csv", *arguments)
+
+
+def test_bands_are_dropped_from_cube_and_target_alike(folder):
+    spoilt = IMAGE.copy()
+    spoilt[..., [2, 3, 6]] = np.nan
+    np.save(folder / "cube.npy", spoilt)
+    command = ("detect", "cube.npy", "--target", "target.csv")
+    done = torchlace(*command, "--drop-bands", "2-3, 6", folder=folder)
+    assert (done.code, done.err) == (0, "")
+    kept = [0, 1, 4, 5, 7]
+    expected = spectral.ace(IMAGE[..., kept], TARGET[kept])
+    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, atol=1e-8)
+
+
+def test_the_advice_about_bands_is_what_to_type_next(folder):
+    spoilt = IMAGE.copy()
+    spoilt[4, 9, [2, 3, 6]] = np.nan
+    spoilt[..., 5] = 0.3
+    np.save(folder / "cube.npy", spoilt)
+    command = ("cube.npy", "--target", "target.csv")
+    said = refused(folder, *command)
+    assert "in 1 of 713 background pixels, the first at (row, column) (4, 9)" in said
+    assert "in 3 of 8 bands: 2, 3, 6." in said
+    assert said.endswith("alike: --drop-bands 2-3,6\n")
+    said = refused(folder, *command, "--drop-bands", "2-3,6")
+    assert "1 of 5 bands do not vary over the background (5)" in said
+    assert said.endswith("alike: --drop-bands 2-3,6,5\n")
+    done = torchlace("detect", *command, "--drop-bands", "2-3,6,5", folder=folder)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_targets_that_are_not_finite_name_their_bands(folder):
+    target = TARGET.copy()
+    target[4] = np.nan
+    np.savetxt(folder / "target.csv", target[None], delimiter=",")
+    said = refused(folder, "cube.npy", "--target", "target.csv", "--drop-bands", "1")
+    assert "values in 4: drop these bands" in said
+    assert said.endswith("--drop-bands 1,4\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("few.npy",), "more than 8, or use --covariance ledoit-wolf or --covariance oas"),
+        (("cube.npy", "--covariance", "oas", "--threshold", "cfar"), "use --threshold empirical"),
+        (("cube.npy", "--window", "1", "3"), "widen it, or use --covariance oas"),
+        (
+            ("cube.npy", "--threshold", "empirical", "--false-alarm", "1e-9"),
+            "--false-alarm 1e-09 can't be counted among 713",
+        ),
+    ],
+)
+def test_advice_is_in_words_of_the_command_line(arguments, message, folder):
+    np.save(folder / "few.npy", IMAGE[:2, :2])
+    said = refused(folder, *arguments, "--detector", "rx")
+    assert message in said
+    assert "=" not in said
