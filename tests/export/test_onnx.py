@@ -38,12 +38,14 @@ def test_served_is_the_model(head):
     torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", [*HEADS, "one-vs-all", "low-rank"])
 def test_the_file_gives_the_probabilities_of_the_model(head, tmp_path):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    model, prepare = trained(head), Prepare([0.4, 0.5, 0.6], [0.2, 0.3, 0.2])
+    options = {} if head in HEADS else {"head_options": {"background": head}}
+    model = trained("lace" if options else head, **options)
+    prepare = Prepare([0.4, 0.5, 0.6], [0.2, 0.3, 0.2])
     names = ["a", "b", "ç", "d", "e"]
     path = tmp_path / "model.onnx"
     export_onnx(model, path, (3, 16, 16), prepare=prepare, class_names=names)
@@ -88,3 +90,18 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     done = torchlace("export", "run", folder=tmp_path, before_all_else=tmp_path / "without")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "pip install 'torchlace[onnx]'" in done.err
+
+
+def test_what_torch_has_no_form_for_is_an_error_and_no_file(tmp_path):
+    pytest.importorskip("onnxruntime")
+
+    class Odd(torch.nn.Module):
+        num_features = 8
+
+        def forward(self, images):
+            return torch.special.airy_ai(images.flatten(1)[:, :8])
+
+    model = tl.Classifier(Odd(), tl.LACE(8, 5)).eval()
+    with pytest.raises(ValueError, match="can't write this classifier as ONNX"):
+        export_onnx(model, tmp_path / "model.onnx", (3, 16, 16))
+    assert not list(tmp_path.iterdir())

@@ -240,7 +240,7 @@ class OneVsAll(Running, ClasswiseBackground):
         whitened, signatures = self.whiten(features), unit(signatures)
         if not self.has_covariance:
             # Nothing whitens here, so lengths are those of the features, at any magnitude.
-            size = _nonzero(centers.abs().amax())
+            size = _nonzero(centers.abs().flatten().amax(0))
             whitened, centers = whitened / size, centers / size
         whitened, inverse = _scaled(whitened, shift[:, None] * centers)
 
@@ -326,7 +326,7 @@ def _scaled(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
     if features.shape[0] == 0:
         return features, features.new_ones(0, 1)
     size = features.detach().abs().amax(1, keepdim=True)
-    size = _nonzero(torch.maximum(size, means.detach().abs().amax()))
+    size = _nonzero(torch.maximum(size, means.detach().abs().flatten().amax(0)))
     return features / size, 1 / size
 
 

@@ -47,7 +47,7 @@ def export_onnx(
 
     Raises:
         ImportError: without the extra ``onnx``.
-        ValueError: if the file gives other probabilities than the model.
+        ValueError: if torch has no ONNX form of the model, or the file gives other probabilities.
     """
     onnx, runtime = _packages()
     path, served = Path(path), Served(model, prepare)
@@ -98,12 +98,21 @@ def _program(served: Served, images: Tensor) -> Any:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.onnx.export(
-            served,
-            (images,),
-            dynamo=True,
-            verbose=False,
-            input_names=["images"],
-            output_names=["scores", "probabilities"],
-            dynamic_shapes=({0: torch.export.Dim("images")},),
-        )
+        try:
+            return torch.onnx.export(
+                served,
+                (images,),
+                dynamo=True,
+                verbose=False,
+                input_names=["images"],
+                output_names=["scores", "probabilities"],
+                dynamic_shapes=({0: torch.export.Dim("images")},),
+            )
+        except torch.onnx.OnnxExporterError as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise ValueError(
+                "torch can't write this classifier as ONNX: "
+                f"{str(cause).partition(chr(10))[0]}. Its weights are in its state_dict"
+            ) from error
