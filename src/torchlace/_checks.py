@@ -8,6 +8,7 @@ range) need the numbers on the host, which makes a GPU wait, so by default they 
 from __future__ import annotations
 
 import difflib
+import math
 import numbers
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ def checks(mode: bool | Literal["auto"]) -> Iterator[None]:
         ...     _ = head(torch.full((1, 4), torch.nan))
     """
     global _mode
+    if mode not in (True, False, "auto"):
+        raise ValueError(f'mode must be True, False or "auto", got {mode!r}')
     before, _mode = _mode, mode
     try:
         yield
@@ -70,6 +73,8 @@ def check_feature_shape(features: Tensor, width: int) -> None:
 def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -> None:
     """Raise unless ``targets`` holds ``rows`` class indices below ``classes``."""
     check_target_shape(targets, rows)
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, numbers.Integral):
+        raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}")
     if _values_visible(targets):
         wrong = targets[((targets < 0) | (targets >= classes)) & (targets != ignore_index)]
         if len(wrong):
@@ -111,15 +116,13 @@ def check_class_weight(weight: Tensor | None, classes: int) -> None:
 def check_number(
     name: str, value: float, low: float, high: float = float("inf"), *, closed: bool = False
 ) -> float:
-    """Return ``value`` if it is a number between ``low`` and ``high``, or raise naming ``name``."""
+    """Return ``value`` if it is finite and from ``low`` to ``high``, or raise naming ``name``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     inside = low <= value <= high if closed else low < value < high
-    if not inside:
-        brackets = "[]" if closed else "()"
-        raise ValueError(
-            f"{name} must lie in {brackets[0]}{low:g}, {high:g}{brackets[1]}, got {value}"
-        )
+    if not inside or math.isinf(value):
+        start, end = "[" if closed else "(", "]" if closed and high < math.inf else ")"
+        raise ValueError(f"{name} must lie in {start}{low:g}, {high:g}{end}, got {value}")
     return float(value)
 
 

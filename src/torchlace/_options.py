@@ -11,6 +11,8 @@ from torchlace._checks import check_choice
 def option_names(kind: type) -> list[str]:
     """The keyword options that a class takes, those that it passes on to its bases included.
 
+    A class names what it settles itself, though its bases ask for it, in ``_settled``.
+
     Example:
         >>> from torchlace.heads import NormFace
         >>> option_names(NormFace)
@@ -24,7 +26,7 @@ def option_names(kind: type) -> list[str]:
         found |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
-    return sorted(found)
+    return sorted(found - set(getattr(kind, "_settled", ())))
 
 
 def check_options(kind: type, given: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 STEPS = 25
 BAD_STEP = 12
+RESTORED = 14
 
 
 def stream(dtype: torch.dtype = torch.float64) -> list[tuple[Tensor, Tensor]]:
@@ -32,7 +33,8 @@ def share(cut: int, rank: int, features: Tensor, targets: Tensor) -> tuple[Tenso
 
 
 def run(case: Case, rank: int | None = None, *, compiled: bool = False) -> dict[str, Tensor]:
-    background = case.build(decay=DECAY, refresh_every=4, dtype=torch.float64)
+    options = {"decay": DECAY, "refresh_every": 4, "dtype": torch.float64}
+    background = case.build(**options)
     observe, cut = background.observe, uneven
     if compiled:
         torch.compiler.reset()
@@ -40,6 +42,10 @@ def run(case: Case, rank: int | None = None, *, compiled: bool = False) -> dict[
     for step, (features, targets) in enumerate(stream()):
         if rank is not None:
             features, targets = share(cut(step, len(targets)), rank, features, targets)
+        if rank is not None and step == RESTORED and not compiled:
+            background, before = case.build(**options), background
+            background.load_state_dict(before.state_dict())
+            observe = background.observe
         observe(features, targets)
     found = dict(background.named_buffers())
     return {**found, "read_mean": background.mean, "read_precision": background.precision}

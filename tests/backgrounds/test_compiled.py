@@ -67,9 +67,10 @@ def test_compiles_for_any_batch_size(case):
     assert_close(background.precision, eager.precision)
 
 
-def test_resumes_compiled_from_eager():
+@each(PLAIN_RUNNING)
+def test_resumes_compiled_from_eager(case):
     stream = batches(STEPS)
-    eager, resumed = (tl.backgrounds.Estimated(WIDTH, dtype=torch.float64) for _ in range(2))
+    eager, resumed = (case.build(dtype=torch.float64) for _ in range(2))
     for features, targets in stream[:13]:
         eager.observe(features, targets)
     resumed.load_state_dict(eager.state_dict())

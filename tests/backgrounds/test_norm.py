@@ -41,6 +41,13 @@ def test_maps_are_whitened_pixel_by_pixel():
     assert_close(norm(maps), pixels.view(2, WIDTH, 3, 5))
 
 
+def test_keeps_the_layout_of_maps():
+    norm, maps = tl.BackgroundNorm(WIDTH), torch.randn(2, WIDTH, 4, 4)
+    assert norm(maps).view(2, -1).shape == (2, WIDTH * 16)
+    last = maps.to(memory_format=torch.channels_last)
+    assert norm(last).is_contiguous(memory_format=torch.channels_last)
+
+
 def test_affine_scales_and_shifts_channels():
     norm = tl.BackgroundNorm(WIDTH).eval()
     with torch.no_grad():
@@ -101,6 +108,10 @@ def test_errors_name_the_argument():
         tl.BackgroundNorm(0)
     with pytest.raises(TypeError, match="decay"):
         tl.BackgroundNorm(WIDTH, tl.backgrounds.Learned(WIDTH), decay=0.5)
+    with pytest.raises(TypeError, match="unknown option of Estimated 'decy': did you mean 'decay'"):
+        tl.BackgroundNorm(WIDTH, decy=0.5)
+    with pytest.raises(TypeError, match="background must be a Background or None, got 'learned'"):
+        tl.BackgroundNorm(WIDTH, "learned")
     for shape in ((8, 5), (8,), (8, 5, 4)):
         with pytest.raises(ValueError, match=rf"features must have shape \(N, {WIDTH}"):
             tl.BackgroundNorm(WIDTH)(torch.randn(shape))

@@ -32,6 +32,11 @@ from training.processes import torchlace
         (("--strategy", "nonsense"), "nonsense"),
         (("--precision", "nonsense"), "nonsense"),
         (("--pretrained",), "small-cnn has no pretrained weights: leave pretrained off"),
+        (("--backbone", "vgg11"), "vgg11 can't take images of 8 × 8 pixels (Given input size"),
+        (
+            ("--backbone", "vit_b_16", "--stem", "standard"),
+            "vit_b_16 can't take images of 8 × 8 pixels (Wrong image height",
+        ),
         (("--config", "nowhere.yaml"), "there is no configuration file nowhere.yaml"),
         (("--data", "cifar10", "--root", "empty"), "torchlace data fetch cifar10"),
     ],

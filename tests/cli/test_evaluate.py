@@ -1,11 +1,7 @@
 import json
-import os
-import pty
-import subprocess
-import sys
 
 import pytest
-from training.processes import QUIET, torchlace
+from training.processes import torchlace, watched
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +55,8 @@ def test_refresh_computes_anew(place, done):
 
 def test_progress_is_shown_where_someone_looks(place):
     """On a terminal the bars go to the standard error; the output stays clean."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "torchlace.cli", "evaluate", "run", "--json", "--refresh"]
-    environment = {**os.environ, **QUIET, "TERM": "xterm"}
-    process = subprocess.Popen(
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=slave
-    )
-    os.close(slave)
-    seen = b""
-    try:
-        while part := os.read(master, 4096):
-            seen += part
-    except OSError:  # the terminal closes with the process
-        pass
-    out, _ = process.communicate()
-    os.close(master)
-    assert process.returncode == 0, seen
+    code, out, seen = watched("evaluate", "run", "--json", "--refresh", folder=place)
+    assert code == 0, seen
     assert json.loads(out)["run"] == "run"
     assert b"features" in seen
     assert b"clusters" in seen

@@ -1,6 +1,8 @@
+import re
+
 import yaml
 from cli.pictures import write
-from training.processes import torchlace
+from training.processes import torchlace, watched
 from typer.main import get_command
 
 from torchlace import heads
@@ -18,6 +20,15 @@ def test_a_line_for_every_epoch_and_one_for_the_result(tmp_path):
     assert all(word in first for word in ("validation loss", "accuracy", "images/s"))
     assert done.out.startswith("run: test accuracy ")
     assert done.out.count("\n") == 1
+
+
+def test_on_a_terminal_the_bar_and_the_epochs_leave_the_output_alone(tmp_path):
+    code, out, seen = watched(*SHORT, folder=tmp_path)
+    assert code == 0, seen
+    assert out.startswith(b"run: test accuracy ")
+    assert out.count(b"\n") == 1
+    shown = re.sub(rb"\x1b\[[0-9;?]*\w", b"", seen)
+    assert b"epoch 2/2  loss " in shown
 
 
 def test_quiet_prints_the_result_alone(tmp_path):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import yaml
 from cli.pictures import COUNT, FORMS, TESTED, TRAIN, as_folder, digits, write
 from safetensors.torch import load_file
 from training.processes import torchlace
@@ -76,6 +77,8 @@ def test_what_was_left_out_is_counted_and_listed(tmp_path):
     done = torchlace(*command, folder=tmp_path)
     assert done.code == 0
     assert str(bad) in done.err
+    left_out = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["run"]["skipped"]
+    assert left_out == [f"{bad}: empty file"]
 
 
 def test_data_that_changed_since_training_are_noted(tmp_path):

@@ -2,6 +2,7 @@ import math
 import statistics
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from torchlace.data import (
     load_data,
     protocol_transforms,
     random_boxes,
+    write_pack,
 )
 
 SCALE, RATIO = (0.8, 1.0), (3 / 4, 4 / 3)
@@ -125,6 +127,13 @@ def test_digits_are_never_mirrored_and_others_half_of_the_time():
         out = Augment([0.0], [1.0], 16, mirror=mirror)(images, torch.Generator().manual_seed(0))
         right = (out[..., 12:].mean(dim=(1, 2, 3)) > out[..., :4].mean(dim=(1, 2, 3))).float()
         assert right.mean().item() == pytest.approx(share, abs=0.04)
+
+
+@pytest.mark.parametrize("name", ["svhn", "SVHN", "MNIST", "photos"])
+def test_sets_of_digits_are_known_by_name(name, tmp_path):
+    x = np.zeros((8, 4, 4), np.uint8)
+    path = write_pack(tmp_path / f"{name}.npz", {"x_train": x, "y_train": np.arange(8) % 2})
+    assert load_data(path).mirror == (name == "photos")
 
 
 def test_each_image_has_its_own_crop():

@@ -241,6 +241,20 @@ def test_a_class_may_be_called_train(tmp_path):
     assert load_data(tmp_path / "a").class_names == ("bus", "train")
 
 
+def test_a_folder_beside_train_and_test_is_no_class(tmp_path):
+    for part in ("train", "test"):
+        genuine.class_folders(tmp_path / "a" / part, ("cat", "dog"))
+    genuine.png(tmp_path / "a" / "masks" / "1.png", genuine.images(1, 9, 9)[0])
+    with pytest.raises(DataError, match="train and test folders beside masks; move"):
+        load_data(tmp_path / "a")
+
+
+def test_files_have_one_channel_or_three(tmp_path):
+    genuine.png(tmp_path / "1.png", genuine.images(1, 9, 9)[0])
+    with pytest.raises(DataError, match=r"1 channel \(grey\) or 3 \(RGB\); 4 are wanted"):
+        decode_image(tmp_path / "1.png", channels=4)
+
+
 def test_training_images_alone_are_split(tmp_path):
     genuine.class_folders(tmp_path / "a" / "train", each=5)
     assert len(load_data(tmp_path / "a").test) == 2

@@ -209,10 +209,9 @@ def test_an_import_overwrites_nothing_unasked(tmp_path):
     with pytest.raises(DataError, match="exists already"):
         import_data(tmp_path / "in", root=tmp_path)
     import_data(tmp_path / "in", root=tmp_path, overwrite=True)
-    for name in ("../up", "digits", "a b", ""):
-        if name:
-            with pytest.raises(DataError, match="can't be called"):
-                import_data(tmp_path / "in", name, tmp_path)
+    for name in ("../up", "digits", "cifar100-coarse", "a b"):
+        with pytest.raises(DataError, match="can't be called"):
+            import_data(tmp_path / "in", name, tmp_path)
     with pytest.raises(MissingDataError):
         import_data(tmp_path / "nothing", root=tmp_path)
 
@@ -326,11 +325,32 @@ U8 = np.uint8
         ({"x_train": np.zeros((2, 4, 4), U8), "y_train": np.zeros(2)}, "must be integers"),
         ({"x_train": np.zeros((2, 4, 4), U8), "y_train": np.array([0, -1])}, "label -1"),
         ({"x_train": np.zeros((0, 4, 4), U8), "y_train": np.zeros(0, U8)}, "empty"),
+        ({"x_train": np.zeros((2, 4, 4), U8), "y_train": np.zeros(2, U8)}, "only one class"),
+        ({"x_train": np.zeros((2, 4, 4), U8), "y_train": np.array([0, 10**7])}, "label 10000000"),
+        (
+            {
+                "x_train": np.zeros((4, 4, 4), U8),
+                "y_train": np.array([0, 1, 0, 1]),
+                "class_names": np.array(["cat"]),
+            },
+            "labels go up to 1, but there are only 1 class_names",
+        ),
     ],
 )
 def test_what_is_not_a_pack(tmp_path, arrays, message):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=message):
+        load_data(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("at", range(0, 400, 20))
+def test_a_compressed_pack_that_is_damaged(at, tmp_path):
+    x, y = genuine.images(20, 8, 8) // 32, np.arange(20) % 2
+    np.savez_compressed(tmp_path / "a.npz", x_train=x, y_train=y)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[60 + at : 70 + at] = bytes(range(240, 250))
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"not a readable \.npz"):
         load_data(tmp_path / "a.npz")
 
 

@@ -108,6 +108,34 @@ def test_wrong_targets(make, target, message):
         make(target).fit(BACKGROUND)
 
 
+@pytest.mark.parametrize(
+    "target",
+    [TARGET + 1j, torch.ones(5, dtype=torch.complex64), ["a"] * 5, None],
+    ids=["complex", "tensor", "text", "nothing"],
+)
+def test_targets_that_are_no_real_numbers(target):
+    with pytest.raises(TypeError, match="target must hold real numbers, got"):
+        ACEDetector(target).fit(BACKGROUND)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_tensors_are_targets_without_a_warning(dtype):
+    target = torch.tensor([1.0, 2, 3, 4, 6], dtype=dtype, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = ACEDetector(target).fit(BACKGROUND).score_samples(BACKGROUND)
+    expected = ACEDetector([1, 2, 3, 4, 6]).fit(BACKGROUND).score_samples(BACKGROUND)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("make", [ACEDetector, SMFDetector])
+def test_a_target_of_zero_has_no_direction_in_a_window_either(make):
+    image, target = scene()
+    detector = make([target, 0 * target], convention="paper", window=(1, 5))
+    with pytest.raises(ValueError, match="target 1 is zero"):
+        detector.fit(image)
+
+
 def test_a_target_at_the_background_mean_can_not_be_found():
     for make in (ACEDetector, SMFDetector):
         with pytest.raises(ValueError, match="target 1 is the mean of the background"):
@@ -177,6 +205,14 @@ def test_wrong_widths_and_shapes():
 def test_a_device_that_is_not_there():
     with pytest.raises(ValueError, match='no CUDA device here: use device="cpu"'):
         RXDetector(device="cuda").fit(BACKGROUND)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"), [("gpu", "unknown device 'gpu': use"), ("mps", "which mps lacks")]
+)
+def test_devices_that_can_not_be_used(device, message):
+    with pytest.raises(ValueError, match=message):
+        RXDetector(device=device).fit(BACKGROUND)
 
 
 def test_numbers_too_large_to_square():

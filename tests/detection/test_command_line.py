@@ -94,6 +94,13 @@ def test_targets_that_are_not_finite_name_their_bands(folder):
     assert said.endswith("--drop-bands 1,4\n")
 
 
+def test_options_that_would_do_nothing_or_are_not_there(folder):
+    said = refused(folder, "cube.npy", "--detector", "rx", "--convention", "paper")
+    assert "rx has no target, so there is no --convention" in said
+    said = refused(folder, "cube.npy", "--detector", "rx", "--device", "gpu")
+    assert "unknown device 'gpu': use --device cpu" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -85,6 +85,15 @@ def test_single_precision_in_and_out(name, window):
     assert scores(DETECTORS[name](), torch.from_numpy(image).half()).dtype == np.float32
 
 
+@pytest.mark.parametrize("name", DETECTORS)
+def test_single_precision_keeps_small_variation_about_a_large_mean(name):
+    rng = np.random.default_rng(0)
+    image = (1e3 + 0.003 * rng.normal(size=(30, 30, 8))).astype(np.float32)
+    double, single = (scores(DETECTORS[name](), image.astype(t)) for t in "df")
+    scale = np.abs(double).max()
+    np.testing.assert_allclose(single / scale, double / scale, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "estimator"),
     [("ledoit-wolf", LedoitWolf()), ("oas", OAS()), ("robust", MinCovDet(random_state=0))],

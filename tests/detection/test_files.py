@@ -45,6 +45,8 @@ def test_one_spectrum_in_a_line_a_column_or_an_array(tmp_path):
         ("400,.1\n500,.2\n600,.3\n", "it looks transposed: spectra go in lines"),
         ("1,2,3\n4,5\n", r"lines differ in length \(2, 3 numbers\)"),
         ("1,2,3\n4,x,6\n", "line 2: not all are numbers"),
+        ("1,2x,3\n4,5,6\n", "line 1: not all are numbers"),
+        ("grass,1,2,3\n", "line 1: not all are numbers"),
         ("", "holds no numbers"),
         ("a,b,c\n", "holds no numbers"),
     ],

@@ -167,6 +167,15 @@ def test_two_classes_labels_of_text_and_another_mark():
     assert marked.dtype == object
 
 
+def test_what_is_rejected_bears_the_label_of_no_class():
+    signs = np.where(Y < 4, -1, 1)
+    model = LogisticRegression(max_iter=500).fit(X[TRAIN], signs[TRAIN])
+    with pytest.raises(ValueError, match="unknown=-1 is one of the model's classes"):
+        OpenSet(model).fit(X[~TRAIN], signs[~TRAIN])
+    labels = OpenSet(model, unknown=None).fit(X[~TRAIN], signs[~TRAIN]).predict(X)
+    assert set(labels) == {-1, 1, None}
+
+
 def test_without_labels_the_predictions_serve(logistic):
     held = KNOWN & ~TRAIN
     found = OpenSet(logistic).fit(X[held]).evaluate(X[held], X[~KNOWN])
@@ -200,6 +209,8 @@ def test_copies():
         ),
         ({}, np.zeros(300, int), 300, "of one class only"),
         ({}, np.zeros(7, int), 300, r"y must have shape \(300,\)"),
+        ({"unknown": 2}, None, 300, "unknown=2 is one of the model's classes"),
+        ({"false_rejection": 0.3}, None, 4, "score='ace' needs 5 samples .* got 4"),
     ],
 )
 def test_bad_input_is_an_error(options, labels, rows, message):

@@ -98,6 +98,30 @@ def test_streams(kind):
         kind(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
 
 
+@pytest.mark.filterwarnings("ignore:the loss was still falling")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"hidden": 4}),
+        ({"hidden": 4, "max_iter": 2}, {"hidden": None, "max_iter": 200}),
+        ({}, {"fit_intercept": False}),
+    ],
+    ids=str,
+)
+def test_streams_that_can_not_follow_a_change(before, after):
+    model = LACEClassifier(random_state=0, **before).fit(X, Y).set_params(**after)
+    with pytest.raises(ValueError, match=r"goes on with what was built, and one of .* call fit"):
+        model.partial_fit(X, Y)
+    assert np.isfinite(model.fit(X, Y).partial_fit(X, Y).predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("learn", [LACEClassifier.fit, LACEClassifier.partial_fit])
+def test_features_too_large_to_square(learn):
+    options = {"classes": [0, 1, 2]} if learn is LACEClassifier.partial_fit else {}
+    with pytest.raises(ValueError, match="too large to be squared: rescale"):
+        learn(LACEClassifier(), 1e200 * X, Y, **options)
+
+
 def test_asked_too_early_or_of_other_features():
     model = LACEClassifier()
     with pytest.raises(NotFittedError):

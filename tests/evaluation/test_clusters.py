@@ -112,6 +112,26 @@ def test_agreement_against_scikit_learn():
     assert completeness == pytest.approx(metrics.completeness_score(labels, guesses), abs=1e-5)
 
 
+def test_agreement_is_never_above_one():
+    labels = torch.arange(3000) % 40
+    assert agreement(labels % 8, labels)[1] == 1
+    assert max(max(agreement(labels % n, labels)) for n in range(1, 40)) == 1
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precisions_are_scored_as_what_they_stand_for(kind):
+    points, labels = cloud(200, 6, 4, offset=30.0)
+    points = (20 * points).to(kind)
+    assert cluster_scores(points, labels) == cluster_scores(points.float(), labels)
+
+
+def test_points_with_a_gradient_are_scored():
+    points, labels = cloud(200, 6, 4)
+    assert cluster_scores(points.requires_grad_(), labels) == cluster_scores(
+        points.detach(), labels
+    )
+
+
 def test_agreement_warns_of_nothing(recwarn):
     agreement(torch.arange(9) % 2, torch.arange(9) % 3)
     assert not recwarn.list

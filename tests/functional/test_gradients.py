@@ -115,6 +115,17 @@ class TestAgainstReferences:
             atol=1e-6,
         )
 
+    @pytest.mark.parametrize("size", [1e-20, 1e20])
+    def test_features_and_signatures_of_any_size(self, size):
+        x, targets, s, mean, precision, scale = make_problem(scale=4.0)
+        expected = Problem(x, targets, s, mean, precision, scale).solve()
+        single = (x * size).float(), targets, (s / size).float(), (mean * size).float()
+        found = Problem(*single, precision.float(), scale).solve()
+        sizes = (1, size, 1 / size, size, 1)
+        for name, value, factor in zip(found._fields, found, sizes, strict=True):
+            scaled = value.double() * factor
+            assert_close(scaled, getattr(expected, name), rtol=1e-3, atol=1e-6, msg=name)
+
     def test_no_step_along_what_the_cosine_ignores(self):
         problem = make_problem(scale=8.0)
         result = problem.solve()

@@ -59,6 +59,13 @@ def test_few_classes():
     assert max_probability(1, 3.0) == 1.0
 
 
+@pytest.mark.parametrize("classes", [0, -1, 2.0])
+def test_no_classes(classes):
+    for allowed in (auto_scale, lambda c: loss_floor(c, 1.0), lambda c: max_probability(c, 1.0)):
+        with pytest.raises((TypeError, ValueError), match="num_classes must be"):
+            allowed(classes)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 10**6), st.floats(0.01, 1e4))
 def test_consistent_and_monotone(classes, scale):

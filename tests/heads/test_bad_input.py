@@ -44,6 +44,11 @@ OPTIONS = {
     ),
     "negative smoothing": ({"label_smoothing": -0.1}, ValueError, r"label_smoothing .*-0\.1"),
     "smoothing type": ({"label_smoothing": "a"}, TypeError, "label_smoothing must be a number"),
+    "ignore_index": (
+        {"ignore_index": None},
+        TypeError,
+        "ignore_index must be an integer, got None",
+    ),
     "reduction": ({"reduction": "man"}, ValueError, "unknown reduction 'man': did you mean 'mean'"),
 }
 CONSTRUCTORS = {
@@ -58,6 +63,7 @@ CONSTRUCTORS = {
     "sphereface margin": ("sphereface", {"margin": 0.5}, ValueError, r"margin .*\[1, 10\].*0\.5"),
     "amc margin": ("amc", {"margin": 4.0}, ValueError, r"margin must lie in \(0, 3\.14.*got 4"),
     "center weight": ("center", {"auxiliary_weight": -1.0}, ValueError, "auxiliary_weight .*-1"),
+    "infinite weight": ("amc", {"auxiliary_weight": float("inf")}, ValueError, r"\[0, inf\), got"),
     "softmax weight": ("amc", {"softmax_weight": -1.0}, ValueError, "softmax_weight .*got -1"),
     "zero chunk": ("softmax", {"chunk": 0}, ValueError, "chunk must be at least 1, got 0"),
     "float chunk": ("softmax", {"chunk": 2.5}, TypeError, r"chunk must be an integer, got 2\.5"),
@@ -85,6 +91,25 @@ CONSTRUCTORS = {
         {"background": OneVsAll(6, 4)},
         ValueError,
         "background has 4 classes, the head 5",
+    ),
+    "background classes of its statistics": (
+        "lace",
+        {"background": Estimated(6, samples="nontarget", num_classes=3)},
+        ValueError,
+        "background has 3 classes, the head 5",
+    ),
+    "no background": ("lace", {"background": None}, TypeError, "background must be .*got None"),
+    "a class for a background": (
+        "lace",
+        {"background": Estimated},
+        TypeError,
+        "background must be",
+    ),
+    "chunks of a background for each class": (
+        "lace",
+        {"background": "one-vs-all", "chunk": 2},
+        ValueError,
+        "OneVsAll .*no form in chunks.*chunk=2",
     ),
     "options beside a background": (
         "lace",
@@ -191,6 +216,12 @@ def test_joint_of_heads_that_do_not_fit():
         tl.Joint({"a": first}, {"b": 1.0})
     with pytest.raises(ValueError, match=r"weights\['a'\] .*got -1"):
         tl.Joint({"a": first}, {"a": -1.0})
+    with pytest.raises(ValueError, match="weights must not all be zero"):
+        tl.Joint({"a": first, "b": first}, {"a": 0.0, "b": 0.0})
+    with pytest.raises(TypeError, match=r"heads must be a dict.*got list"):
+        tl.Joint([first])
+    with pytest.raises(ValueError, match="'keys' can't be the name of a head"):
+        tl.Joint({"keys": first})
 
 
 def test_checks_of_values_are_switched_off_and_on():
@@ -202,6 +233,12 @@ def test_checks_of_values_are_switched_off_and_on():
         assert head(bad(torch.nan)).isnan().any()
     with pytest.raises(ValueError, match="NaN"):
         head(bad(torch.nan))
+
+
+@pytest.mark.parametrize("mode", ["off", None, "on"])
+def test_checks_of_an_unknown_mode(mode):
+    with pytest.raises(ValueError, match="mode must be True, False or"), tl.checks(mode):
+        pass
 
 
 def test_checks_come_back_after_an_error():

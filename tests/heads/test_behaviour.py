@@ -144,6 +144,21 @@ def test_description_warns_where_the_scale_is_too_small():
     assert "0.027" in text
 
 
+def test_description_of_backgrounds_for_each_class_allows_what_training_reaches(recwarn):
+    torch.manual_seed(0)
+    head = tl.LACE(4, 5, background="one-vs-all-learned", scale=1.0, dtype=torch.float64)
+    features = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([features, *head.parameters()], lr=0.05)
+    for _ in range(400):
+        loss = head.loss(features, torch.arange(5))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    told = float(head.describe().partition("at least ")[2].partition(";")[0])
+    assert told - 1e-3 < loss.item() < tl.functional.loss_floor(5, 1.0) - 0.1
+    assert not recwarn
+
+
 @pytest.mark.parametrize("name", ["lace", "normface", "arcface", "softmax", "lace-learned"])
 @pytest.mark.parametrize("classes", [3, 10, 100, 1000])
 def test_description_does_not_warn_at_the_automatic_scale(name, classes, recwarn):

@@ -28,7 +28,14 @@ def refusal(name, **options):
 def test_every_option_that_is_named_is_one(name):
     named = refusal(name, nonsense=1).partition("known: ")[2].split(", ")
     for option in named:
-        assert "unknown option" not in refusal(name, **{option: "nonsense"})
+        said = refusal(name, **{option: "nonsense"})
+        assert "unknown option" not in said
+        assert "multiple values" not in said
+
+
+def test_a_scale_that_follows_the_training_is_no_option():
+    with pytest.raises(TypeError, match=r"unknown option of AdaCos 'scale'.*: chunk.*, sync$"):
+        tl.AdaCos(8, 3, scale=30.0)
 
 
 def test_options_of_the_background_are_sent_there():

@@ -22,6 +22,22 @@ def rewrite(change):
     return apply
 
 
+def patch(**changes):
+    def apply(path):
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return apply
+
+
+def folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def endless(path):
+    path.write_text("epoch,train_loss,val_loss,val_accuracy\ninf,1,1,1\n")
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -35,6 +51,30 @@ BREAKS = {
     "cut weights": ("best.safetensors", cut, "best.safetensors is damaged"),
     "no metrics": ("metrics.csv", lambda path: path.unlink(), "there is no metrics.csv"),
     "cut metrics": ("metrics.csv", cut, "metrics.csv is damaged"),
+    "folder of metrics": ("metrics.csv", folder, "metrics.csv is damaged"),
+    "epoch inf": ("metrics.csv", endless, "metrics.csv is damaged"),
+    "long metrics": (
+        "metrics.csv",
+        lambda path: path.write_text("epoch\n" + "1" * 200_000),
+        "metrics.csv is damaged",
+    ),
+    "folder of results": ("result.json", folder, "result.json is damaged"),
+    "no versions": ("result.json", patch(versions=None), "can't be that versions is None"),
+    "no number": (
+        "result.json",
+        patch(seconds="few", best_epoch="last"),
+        "can't be that best_epoch is 'last', seconds is 'few'",
+    ),
+    "no mean": (
+        "config.yaml",
+        rewrite(lambda values: values["run"].update(mean=None)),
+        "can't be made here",
+    ),
+    "two means": (
+        "config.yaml",
+        rewrite(lambda values: values["run"].update(mean=[0.1, 0.2])),
+        "mean and std must be as long as each other",
+    ),
     "no YAML": ("config.yaml", lambda path: path.write_text("head: ["), "of another version"),
     "no facts": ("config.yaml", rewrite(lambda values: values.pop("run")), "it lacks class_names"),
     "unknown setting": (

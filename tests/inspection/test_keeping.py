@@ -95,12 +95,12 @@ def test_other_weights_are_examined_anew(run, passes):
 
 
 @pytest.mark.parametrize("name", ["features.safetensors", "evaluation.json"])
-@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "strange"])
 def test_damaged_files_are_made_anew(run, name, damage):
     expected = inspect(run, device="cpu").scores
     whole = (run / name).read_bytes()
-    content = {"cut": whole[: len(whole) // 2], "empty": b"", "other": b"[1, 2]"}[damage]
-    (run / name).write_bytes(content)
+    contents = {"cut": whole[: len(whole) // 2], "empty": b"", "other": b"[1, 2]"}
+    (run / name).write_bytes((contents | {"strange": b'{"made_from": 3}'})[damage])
     assert inspect(run, device="cpu").scores == expected
     # The order of entries in a header is not fixed.
     assert sorted((run / name).read_bytes()) == sorted(whole)

@@ -36,6 +36,8 @@ def test_a_report_and_a_comparison_take_folders(folder):
     rows = torchlace("compare", "runs", "--json", folder=folder).json()
     assert [row["run"] for row in rows] == ["runs/lace-0", "runs/softmax-0", "runs/unfinished"]
     assert "not finished" in rows[2]["error"]
+    twice = torchlace("compare", "runs/lace-0", "runs", "--json", folder=folder).json()
+    assert [row["run"] for row in twice] == [row["run"] for row in rows]
 
 
 def test_a_folder_without_runs_is_said_to_be(folder):

@@ -96,6 +96,13 @@ def test_figures_are_those_of_the_runs(made):
     assert spread in made.html
 
 
+def test_homogeneity_is_said_to_be_of_what(made):
+    tables = re.split(r'id="d0-t-(\w+)"', made.html.partition('id="d1"')[0])
+    found = dict(zip(tables[1::2], map(html.unescape, tables[2::2]), strict=True))
+    assert "k-means homogeneity" in found["clusters"]
+    assert "k-means completeness" in found["clusters"]
+
+
 def test_runs_are_where_the_page_says_as_seen_from_it(made, tmp_path):
     page = tmp_path / "far" / "away" / "report.html"
     page.parent.mkdir(parents=True)
@@ -211,6 +218,24 @@ def test_open_hands_the_page_to_the_browser(made, tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["report", str(made.runs["lace-0"]), *options])
     assert done.exit_code == 0
     assert handed == [path.as_uri()]
+
+
+def test_whatever_is_wrong_with_a_run_the_others_are_shown(made, tmp_path, monkeypatch):
+    from torchlace import inspection
+
+    real = inspection.inspect
+    reasons = iter([ValueError("odd"), PermissionError("kept out")])
+
+    def inspect(path, **options):
+        if path.name.startswith("bad"):
+            raise next(reasons)
+        return real(path, **options)
+
+    monkeypatch.setattr(inspection, "inspect", inspect)
+    runs = [tmp_path / "bad1", made.runs["lace-0"], tmp_path / "bad2"]
+    report = write_report(runs, tmp_path / "report.html", method="pca")
+    assert report.shown == ["lace-0"]
+    assert [each.reason for each in report.failed] == ["odd", "kept out"]
 
 
 @pytest.mark.parametrize("rows", ["epoch,train_loss\n1,0.5\n", "epoch,train_loss,val_loss\n"])

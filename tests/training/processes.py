@@ -9,6 +9,7 @@ import csv
 import json
 import multiprocessing
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -102,6 +103,26 @@ def fresh(*arguments, folder, command=("-m", "torchlace.cli"), **environment):
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def watched(*arguments, folder):
+    """The command with its errors on a terminal: exit code, output, what the terminal got."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchlace.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, **QUIET, "TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=slave,
+    )
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # the terminal closes with the process
+        while part := os.read(master, 4096):
+            seen += part
+    out, _ = process.communicate()
+    os.close(master)
+    return process.returncode, out, seen
 
 
 def machines(folders, *arguments):

@@ -3,6 +3,7 @@ import math
 import pytest
 from training.processes import metrics, outcome, torchlace
 
+from torchlace._checks import checks
 from torchlace.models import Classifier
 from torchlace.training import RunError, TrainConfig, train
 
@@ -15,6 +16,13 @@ def test_a_learning_rate_beyond_reason_is_one_line(head, tmp_path):
     assert done.err.count("\n") == 1
     assert "in epoch 1. Lower the learning rate" in done.err
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_last_step_that_spoils_the_weights_is_noticed_before_they_are_kept(tmp_path):
+    config = TrainConfig(epochs=1, batch_size=5000, lr=1e18)
+    with checks(False), pytest.raises(RunError, match="the validation loss became nan in epoch 1"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "last.ckpt").exists()
 
 
 def test_a_loss_that_is_no_number_keeps_the_checkpoint_before_it(tmp_path, monkeypatch):

@@ -52,12 +52,21 @@ def test_weight_decay_label_smoothing_and_class_weights_change_what_is_learned(t
         {"ema": 0.5},
         {"embedding": 16},
         {"background_norm": "layers.5"},
+        {"mirror": True},
     ]
     losses = [
         train(TrainConfig(**plain, **change), tmp_path / str(number))["test_loss"]
         for number, change in enumerate(changes)
     ]
     assert len(set(losses)) == len(changes)
+
+
+def test_no_mirror_is_what_digits_do_by_themselves(tmp_path):
+    losses = [
+        train(TrainConfig(epochs=1, mirror=mirror), tmp_path / str(mirror))["test_loss"]
+        for mirror in (None, False)
+    ]
+    assert losses[0] == losses[1]
 
 
 def test_balanced_weights_are_inverse_frequencies(tmp_path, monkeypatch):

@@ -152,10 +152,7 @@ class Estimated(MomentsBackground):
         if self.needs_targets and num_classes is None:
             raise ValueError('samples="nontarget" needs num_classes, the number of classes')
         self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
-        place = torch.empty(0, device=device, dtype=dtype)
-        dtype = torch.promote_types(place.dtype, torch.float32)
-        for name, value in empty_moments(1, in_features, place.device, dtype)._asdict().items():
-            self.register_buffer(f"running_{name}", value)
+        self._register(1, device, dtype)
         self.register_buffer(
             "whitening", torch.empty_like(self.get_buffer("running_covariance")[0])
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_count
+from torchlace._options import check_options
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.estimated import Estimated
 
@@ -42,8 +43,11 @@ class BackgroundNorm(nn.Module):
         super().__init__()
         num_features = check_count("num_features", num_features)
         if background is None:
+            check_options(Estimated, options)
             options = {"method": "newton-schulz", "shrinkage": 0.1, **options}
             background = Estimated(num_features, device=device, dtype=dtype, **options)
+        elif not isinstance(background, Background):
+            raise TypeError(f"background must be a Background or None, got {background!r}")
         elif options:
             raise TypeError(f"options {sorted(options)} belong to the background: set them there")
         if isinstance(background, ClasswiseBackground) or background.needs_targets:
@@ -72,4 +76,6 @@ class BackgroundNorm(nn.Module):
         whitened: Tensor = self.background(last.reshape(-1, self.num_features)).view(last.shape)
         if self.weight is not None and self.bias is not None:
             whitened = whitened * self.weight + self.bias
-        return whitened.movedim(-1, 1).to(features.dtype)
+        whitened = whitened.movedim(-1, 1).to(features.dtype)
+        # The layout that came, as batch normalisation leaves it: networks flatten with view.
+        return whitened.contiguous() if features.is_contiguous() else whitened

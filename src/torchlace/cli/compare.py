@@ -45,7 +45,8 @@ def compare(
 
         rows: list[dict[str, Any]] = []
         with watching() as watcher:
-            for run in find_runs(runs):
+            # A run that is given twice, by itself and by its folder, is one row.
+            for run in {each.resolve(): each for each in find_runs(runs)}.values():
                 try:
                     found = inspect(run, device=device, reporter=watcher, root=root)
                     rows.append({"run": str(run), **_figures(found)})

@@ -178,6 +178,8 @@ def _make(
     if name == "rx":
         if target is not None:
             raise ValueError("rx looks for anomalies and takes no --target")
+        if convention != "classical":
+            raise ValueError("rx has no target, so there is no --convention to choose")
         return detection.RXDetector(**options)
     if target is None:
         raise ValueError(f"{name} looks for a spectrum: give --target FILE, or --detector rx")

@@ -64,9 +64,13 @@ def train(
     image_size: Annotated[
         Int,
         typer.Option(
-            help="Side that image files are brought to.",
+            help="Side that images are brought to.",
             show_default="their own; 224 where they differ",
         ),
+    ] = None,
+    mirror: Annotated[
+        bool | None,
+        typer.Option(help="Mirror half of the images.", show_default="all but known digits"),
     ] = None,
     optimizer: Annotated[Str, typer.Option(help="adam, adamw or sgd.", show_default="adam")] = None,
     lr: Annotated[Float, typer.Option(help="Learning rate.", show_default="0.001")] = None,
@@ -203,6 +207,7 @@ class _Bars:
     """A bar that moves with the steps, and a line for every epoch."""
 
     def __init__(self) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
         from torchlace.training.together import companion
@@ -213,6 +218,7 @@ class _Bars:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             transient=True,
+            console=Console(stderr=True),
         )
         if not companion():  # of several processes, only one will be asked for a bar
             self.progress.start()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchlace.data.errors import BadImage, BadImagesError, require
+from torchlace.data.errors import BadImage, BadImagesError, DataError, require
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -65,6 +65,11 @@ def decode_image(path: Path | str, *, channels: int, size: tuple[int, int] | Non
         torch.Size([1, 20, 20])
     """
     path = Path(path)
+    if channels not in (1, 3):
+        raise DataError(
+            f"{path}: image files are read as 1 channel (grey) or 3 (RGB); {channels} are wanted "
+            "here, which only a pack has"
+        )
     with _open(path) as image:
         if size is not None:
             # A photograph's JPEG decodes several times faster at a fraction of its size, and twice

@@ -19,7 +19,7 @@ from torchlace.data.formats import (
     read_idx,
 )
 from torchlace.data.images import ImageData, MemoryImages
-from torchlace.data.known import identify
+from torchlace.data.known import KNOWN, identify
 from torchlace.data.load import load_data
 from torchlace.data.packs import Arrays, data_root, read_pack, to_array, to_tensor, write_pack
 
@@ -69,7 +69,10 @@ def import_data(
     name = name or found
     if name is None:
         raise DataError(f"{source}: the files don't say which set they are; give --name")
-    if not _NAME.fullmatch(name) or name == "digits":
+    known = KNOWN.get(name)
+    if known is not None and known.pack != name:  # it would never be looked at
+        raise DataError(f"a pack can't be called {name!r}: that is read from elsewhere")
+    if not _NAME.fullmatch(name):
         raise DataError(f"a pack can't be called {name!r}; use letters, digits, '-', '_' and '.'")
     target = data_root(root) / f"{name}.npz"
     if target.exists() and not overwrite:

@@ -111,7 +111,16 @@ def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
     named = [(sub, _PARTS.get(sub.name.lower(), "")) for sub in subs]
     if not any(part == "train" and _subfolders(sub) for sub, part in named):
         return None
-    return named if all(part for _, part in named) else None
+    others = [sub.name for sub, part in named if not part]
+    if not others:
+        return named
+    # A class may be called train; beside a test with class folders of its own it hardly is one.
+    if any(part in ("test", "val") and _subfolders(sub) for sub, part in named):
+        raise DataError(
+            f"{folder}: holds train and test folders beside {_some(others)}; move what is no part "
+            "of the set elsewhere, or give a CSV of paths and labels"
+        )
+    return None
 
 
 def _class_files(folder: Path) -> list[Row]:

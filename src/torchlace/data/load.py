@@ -160,11 +160,18 @@ def _from_pack(
     else:
         train, test = _split(part("train"), test_fraction, seed)
     count = 1 + max(int(images.labels.max()) for images in (train, test))
+    if count < 2:
+        raise DataError(f"{path}: only one class; there is nothing to tell apart")
     given = arrays.get("class_names", arrays.get("fine_names")) if not suffix else None
     names = tuple(map(str, given)) if given is not None else ()
+    if 0 < len(names) < count:
+        raise DataError(
+            f"{path}: labels go up to {count - 1}, but there are only {len(names)} class_names; "
+            "name every class, or leave class_names out"
+        )
     if not names and name in KNOWN:
         names = KNOWN[name].class_names
-    # Labels beyond the names are `check`'s to report; here every label needs some name.
+    # `check` reports what a known set has beyond its names; here every label needs some name.
     names += tuple(str(label) for label in range(len(names), count))
     return _from_arrays(name, train, test, names, size)
 
@@ -177,7 +184,7 @@ def _from_arrays(
             MemoryImages(resize_square(part.batch(torch.arange(len(part))), size), part.labels)
             for part in (train, test)
         )
-    mirror = name not in NEVER_MIRRORED
+    mirror = name.lower() not in NEVER_MIRRORED
     return ImageData(name, train, test, class_names, mirror, digest_of(train, test))
 
 
@@ -209,7 +216,7 @@ def _from_listing(
         train,
         test,
         listing.class_names,
-        name not in NEVER_MIRRORED,
+        name.lower() not in NEVER_MIRRORED,
         digest_of(train, test),
         tuple(map(str, collected.bad)),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from torch import Tensor
 from torchlace.data.errors import DataError, MissingDataError
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+_MOST_CLASSES = 100_000
 
 
 def data_root(root: Path | str | None = None) -> Path:
@@ -55,7 +58,7 @@ def read_pack(path: Path | str) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path}: not a readable .npz ({error}); it may be cut off: fetch or import it again"
         ) from error
@@ -136,3 +139,8 @@ def _check_labels(y: npt.NDArray[Any], key: str, count: int, path: Path) -> None
         raise DataError(f"{path}: {key} is empty")
     if y.min() < 0:
         raise DataError(f"{path}: {key} holds the label {y.min()}; labels start at 0")
+    if y.max() >= max(count, _MOST_CLASSES):
+        raise DataError(
+            f"{path}: {key} holds the label {y.max()} for {count} images; labels number the "
+            "classes from 0: np.unique(y, return_inverse=True)[1]"
+        )

@@ -61,10 +61,10 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             found = estimate(rows, shape, self.covariance, self._batch_size(device), device)
             self.mean_, self.covariance_, self.n_samples_ = found
             self.whitening_ = whitening(found)
-            self._check_targets()
         else:
             self._check_window(shape, rows.shape[1])
             self.n_samples_ = ring_size(self.window)
+        self._check_targets()
         if self._counts():
             scores = self.score_samples(X)
             self.background_size_ = int(np.prod(shape))
@@ -180,8 +180,10 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             for part in (self.mean_, self.whitening_, self._centred_targets())
         )
         targets = targets @ matrix.mT
+        # What single precision rounds off the mean is much where pixels vary little about it.
+        rest = torch.as_tensor(self.mean_ - mean.double().cpu().numpy(), dtype=dtype, device=device)
         parts = batches(rows, self._batch_size(device), device, dtype)
-        scores = [self._score(part - mean, targets, matrix).cpu() for part in parts]
+        scores = [self._score((part - mean).sub_(rest), targets, matrix).cpu() for part in parts]
         return torch.cat(scores).numpy()
 
     def _score_image(self, rows: Rows, shape: tuple[int, ...]) -> Array:

@@ -42,7 +42,12 @@ class _TargetDetector(Detector):
 
     def _targets(self, bands: int) -> Array:
         check_choice("convention", self.convention, ("classical", "paper"))
-        target = self.target.detach().cpu() if isinstance(self.target, Tensor) else self.target
+        target = self.target
+        if isinstance(target, Tensor):
+            target = target.detach().cpu().resolve_conj()
+            target = (target if target.is_complex() else target.double()).numpy()
+        if np.asarray(target).dtype.kind not in "biuf":
+            raise TypeError(f"target must hold real numbers, got {np.asarray(target).dtype}")
         targets = np.array(target, dtype=np.float64, ndmin=2)
         if targets.ndim != 2 or targets.shape[1] != bands or not len(targets):
             raise ValueError(
@@ -59,9 +64,14 @@ class _TargetDetector(Detector):
         return targets
 
     def _check_targets(self) -> None:
-        size = np.linalg.norm(self.targets_ @ self.whitening_.T, axis=1)
-        size += np.linalg.norm(self.whitening_ @ self.mean_)
-        lost = np.flatnonzero(self._lengths() <= 1e-10 * size)
+        if self.window is not None:
+            # Each pixel has its own mean, so only a zero is lost everywhere.
+            zero = ~self.targets_.any(axis=1)
+            lost = np.flatnonzero(zero & (not self._centred()))
+        else:
+            size = np.linalg.norm(self.targets_ @ self.whitening_.T, axis=1)
+            size += np.linalg.norm(self.whitening_ @ self.mean_)
+            lost = np.flatnonzero(self._lengths() <= 1e-10 * size)
         if len(lost):
             what = "the mean of the background" if self._centred() else "zero"
             raise ValueError(f"target {lost[0]} is {what}: it has no direction to look for")

@@ -49,7 +49,8 @@ def read_cube(path: Path | str) -> Array:
 def read_targets(path: Path | str, bands: int) -> Array:
     r"""Target spectra from a .csv file, one for each line, or from a .npy array.
 
-    Numbers are separated by commas, semicolons, tabs or spaces; a first line of names is left out.
+    Numbers are separated by commas, semicolons, tabs or spaces; a first line of names,
+    without any number, is left out.
     A single spectrum may also stand in a column, one number for each line.
 
     Returns:
@@ -102,17 +103,27 @@ def _read_text(path: Path) -> Array:
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
+        parts = re.split(r"\s*[,;]\s*|\s+", line)
+        if number == 1 and not any(map(_is_number, parts)):
+            continue
         try:
-            rows.append([float(part) for part in re.split(r"\s*[,;]\s*|\s+", line)])
+            rows.append([float(part) for part in parts])
         except ValueError as error:
-            if number > 1:
-                raise ValueError(f"{path}, line {number}: not all are numbers ({error})") from None
+            raise ValueError(f"{path}, line {number}: not all are numbers ({error})") from None
     if not rows:
         raise ValueError(f"{path} holds no numbers")
     if len({len(row) for row in rows}) > 1:
         found = ", ".join(str(n) for n in sorted({len(row) for row in rows})[:4])
         raise ValueError(f"{path}: lines differ in length ({found} numbers)")
     return np.array(rows)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_envi(path: Path) -> Array:

@@ -206,7 +206,8 @@ def _start(bags: list[Tensor], background: Tensor) -> Tensor:
 
 
 def _check_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array], Array]:
-    arrays = [np.asarray(as_rows(bag)[0], dtype=np.float64) for bag in bags]
+    rows = [as_rows(bag)[0] for bag in bags]
+    arrays = [np.asarray(r.cpu() if isinstance(r, Tensor) else r, dtype=np.float64) for r in rows]
     if not arrays:
         raise ValueError("there are no bags")
     if isinstance(labels, Tensor):

@@ -85,6 +85,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         check_count("batch_size", self.batch_size)
         rate = check_number("false_rejection", self.false_rejection, 0, 1)
         output = self._apply(X)
+        self._check_unknown(output)
         count = len(output.features)
         rank = int(rate * (count + 1))
         if rank < 1:
@@ -94,6 +95,11 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             )
         self.classes_ = None
         if self.score in ("ace", "mahalanobis"):
+            if count < _FOLDS:
+                raise ValueError(
+                    f"score={self.score!r} needs {_FOLDS} samples of known classes or more, got "
+                    f"{count}"
+                )
             groups = _groups(output, y)
             scores = np.empty(count)
             for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
@@ -140,6 +146,16 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
             raise ValueError("features or logits hold NaN or infinite values: look at the samples")
         return found
+
+    def _check_unknown(self, output: _Output) -> None:
+        """Raise if what is rejected would bear the label of a class."""
+        labels = getattr(self.model, "classes_", None)
+        labels = np.arange(output.logits.shape[1]) if labels is None else np.asarray(labels)
+        if self.unknown in labels.tolist():
+            raise ValueError(
+                f"unknown={self.unknown!r} is one of the model's classes: give another label to "
+                "what is rejected, such as unknown=None"
+            )
 
     def _statistics(self, features: Array, groups: Array) -> _Classes:
         return _class_statistics(features, groups, within=self.score == "mahalanobis")

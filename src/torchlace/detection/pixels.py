@@ -98,7 +98,12 @@ def find_device(name: str, rows: Any = None) -> torch.device:
         if isinstance(rows, Tensor):
             return rows.device
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f'unknown device {name!r}: use device="cpu", "cuda" or "auto"') from None
+    if device.type == "mps":
+        raise ValueError('statistics are kept in fp64, which mps lacks: use device="cpu"')
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError('there is no CUDA device here: use device="cpu"')
     return device

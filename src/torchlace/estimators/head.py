@@ -42,7 +42,8 @@ class HeadClassifier(FeatureClassifier):
         max_iter: epochs at most.
         tol: what counts as an improvement of the loss.
         early_stopping: hold samples out.
-        validation_fraction: how many of each class; copies of a sample stay together.
+        validation_fraction: how many of each class: a half, a third, a quarter …, whichever is
+            next to it; copies of a sample stay together.
         n_iter_no_change: stop after so many epochs without an improvement.
         warm_start: let :meth:`fit` go on from where the last one ended.
         random_state: seed of initialisation, order and split.
@@ -130,6 +131,7 @@ class HeadClassifier(FeatureClassifier):
     def _advance(self, samples: Samples) -> None:
         if not hasattr(self, "head_"):
             self._build(samples)
+        self._check_built(samples)
         self._standardize.observe(samples)
         self._pass_over(samples)
 
@@ -157,6 +159,14 @@ class HeadClassifier(FeatureClassifier):
 
     def _make_head(self, width: int) -> Head:
         return heads.create(self.head, width, len(self.classes_), **(self.head_options or {}))
+
+    def _check_built(self, samples: Samples) -> None:
+        """Raise if parameters changed that what was built can't follow."""
+        if not self._fits(samples):
+            raise ValueError(
+                f"partial_fit goes on with what was built, and one of {', '.join(_STRUCTURE)} has "
+                "changed since: call fit, or clone the estimator and begin again"
+            )
 
     def _fits(self, samples: Samples) -> bool:
         """Whether what was fitted before takes these samples."""

@@ -46,7 +46,8 @@ class LACEClassifier(HeadClassifier):
         max_iter: iterations of L-BFGS at most; epochs with ``hidden``.
         tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
             counts as an improvement of the loss.
-        validation_fraction: share of each class to hold out. Small sets are held out in up to
+        validation_fraction: share of each class to hold out: a half, a third, a quarter …,
+            whichever is next to it. Small sets are held out in up to
             five parts in turn, until a thousand samples were.
         learning_rate: of Adam, with ``hidden`` and in :meth:`partial_fit`.
         alpha: weight decay, likewise.
@@ -161,6 +162,7 @@ class LACEClassifier(HeadClassifier):
         if not hasattr(self, "head_"):
             self._moments = empty_moments(len(self.classes_), samples.features)
             self._build_fixed(samples, "learned" if self.scale == "auto" else self.scale)
+        self._check_built(samples)
         self._moments = merge(self._moments, samples)
         self._whiten_by(self._advised() if isinstance(self.shrinkage, str) else self.shrinkage)
         weight, new = self.head_.weight.data, self._directions(self._vectors(samples), samples)

@@ -91,6 +91,8 @@ def merge(moments: ClassMoments, samples: Samples) -> ClassMoments:
         drift = step * (mass * share).sqrt()[:, None]
         scatter = scatter + centred.mT @ centred + drift.mT @ drift
         means, mass = means + share[:, None] * step, total
+    if not torch.isfinite(scatter).all():
+        raise ValueError("the features are too large to be squared: rescale them")
     merged = ClassMoments(mass, means, scatter, fourth, squares)
     units = merged.units
     for rows, own, count in samples.chunks():

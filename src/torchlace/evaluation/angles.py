@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchlace.evaluation.labels import check_labels
+
 
 def signature_angles(cosines: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Angles in degrees to the true signature and to the nearest wrong one, (N,) each.
@@ -23,6 +25,7 @@ def signature_angles(cosines: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(
             f"cosines must have shape (N, C) with two or more classes, got {tuple(cosines.shape)}"
         )
+    labels = check_labels(cosines, labels)
     cosines, own = cosines.double().clamp(-1, 1), labels[:, None]
     truth = cosines.gather(1, own)[:, 0]
     wrong = cosines.scatter(1, own, -torch.inf).amax(dim=1)

@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchlace._checks import check_count
+from torchlace.evaluation.labels import check_labels
+
 BINS = 15
 
 
@@ -17,6 +20,7 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> float:
         >>> brier_score(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([0, 0]))
         0.25
     """
+    labels = check_labels(probabilities, labels)
     chances = probabilities.double()
     truth = chances.gather(1, labels[:, None])[:, 0]
     return (chances.square().sum(dim=1) - 2 * truth + 1).mean().item()
@@ -37,6 +41,8 @@ def reliability_bins(
         >>> reliability_bins(chances, torch.tensor([0, 1]), bins=2)[1]["accuracy"]
         0.5
     """
+    labels = check_labels(probabilities, labels)
+    check_count("bins", bins)
     confidence, chosen = probabilities.double().cpu().max(dim=1)
     right = (chosen == labels.cpu()).double()
     index = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)

@@ -31,6 +31,8 @@ def cluster_scores(points: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str
     from torchmetrics.functional.clustering import calinski_harabasz_score
 
     check_clusters(points, labels)
+    # Neither numpy nor sums of squares take the half precisions.
+    points = points.detach().to(torch.promote_types(points.dtype, torch.float32))
     labels = labels.to(points.device)
     centred = points - points.mean(0)
     clusters = kmeans(points, len(labels.unique()), seed=seed)
@@ -62,8 +64,10 @@ def agreement(clusters: Tensor, labels: Tensor) -> tuple[float, float]:
     clusters = clusters.to(labels.device)
     # torch warns where nobody has decided whether sparse tensors are checked.
     with torch.sparse.check_sparse_tensor_invariants():
-        homogeneity = homogeneity_score(clusters, labels).item()
-        return homogeneity, completeness_score(clusters, labels).item()
+        scores = [each(clusters, labels) for each in (homogeneity_score, completeness_score)]
+    # Rounding puts perfect ones beyond 1.
+    homogeneity, completeness = (each.clamp(0, 1).item() for each in scores)
+    return homogeneity, completeness
 
 
 def kmeans(points: Tensor, clusters: int, *, seed: int = 0) -> Tensor:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from torchlace.evaluation.labels import check_labels
+
 
 def classification_scores(
     logits: Tensor, labels: Tensor, temperature: float = 1.0
@@ -19,11 +21,14 @@ def classification_scores(
         >>> round(scores["accuracy"], 2), round(scores["top5_accuracy"], 2)
         (66.67, 100.0)
     """
+    labels = check_labels(logits, labels)
+    # Of equal logits the first decides, as everywhere; topk puts them in any order.
+    right = logits.argmax(dim=1) == labels
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-    hits = best == labels[:, None]
+    hits = (best == labels[:, None]).any(dim=1) | right
     return {
-        "accuracy": 100 * hits[:, 0].double().mean().item(),
-        "top5_accuracy": 100 * hits.any(dim=1).double().mean().item(),
+        "accuracy": 100 * right.double().mean().item(),
+        "top5_accuracy": 100 * hits.double().mean().item(),
         "loss": F.cross_entropy(logits, labels).item(),
         "calibrated_loss": F.cross_entropy(logits / temperature, labels).item(),
     }
@@ -49,6 +54,7 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> Tensor:
                 [0, 1, 1],
                 [0, 0, 0]])
     """
+    labels = check_labels(logits, labels)
     classes = logits.shape[1]
     pairs = labels * classes + logits.argmax(dim=1)
     return torch.bincount(pairs.cpu(), minlength=classes**2).view(classes, classes)

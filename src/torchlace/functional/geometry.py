@@ -21,7 +21,7 @@ def unit(vectors: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling():
         # The compiler fuses these by itself, and traces no function with a forward derivative.
-        vectors = vectors / _magnitude(vectors)
+        vectors = vectors / magnitude(vectors)
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
         return vectors / torch.where(lengths > 0, lengths, 1)
     directions: Tensor = _Unit.apply(vectors)[0]
@@ -150,13 +150,13 @@ def row_lengths(vectors: Tensor) -> Tensor:
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
         lengths = lengths.to(torch.float32)
     else:
-        magnitude = _magnitude(vectors)
-        lengths = torch.linalg.vector_norm(vectors / magnitude, dim=-1, keepdim=True) * magnitude
+        size = magnitude(vectors)
+        lengths = torch.linalg.vector_norm(vectors / size, dim=-1, keepdim=True) * size
     return torch.where(lengths > 0, lengths, 1)
 
 
 def _precision_cosine(features: Tensor, signatures: Tensor, precision: Tensor) -> Tensor:
-    features, signatures = features / _magnitude(features), signatures / _magnitude(signatures)
+    features, signatures = features / magnitude(features), signatures / magnitude(signatures)
     mapped, projected = features @ precision, signatures @ precision
     lengths = _root((mapped * features).sum(-1))[:, None] * _root((projected * signatures).sum(-1))
     return (features @ projected.mT) / torch.where(lengths > 0, lengths, 1)
@@ -167,7 +167,7 @@ def _root(squares: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
 
 
-def _magnitude(vectors: Tensor) -> Tensor:
+def magnitude(vectors: Tensor) -> Tensor:
     """The largest absolute entry of each row; directions don't depend on it, so no gradient."""
     if vectors.shape[-1] == 0:
         return vectors.new_ones(*vectors.shape[:-1], 1)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from torchlace.functional.geometry import magnitude
+
 __all__ = ["LACEGradients", "lace_gradients"]
 
 
@@ -103,6 +105,8 @@ def lace_gradients(
 
 def _normalise(vectors: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
     """Scale each row to length one in the metric ``precision``; also return the factors."""
+    size = magnitude(vectors)
+    vectors = vectors / size
     form = ((vectors @ precision) * vectors).sum(dim=1, keepdim=True)
     inverse_norm = form.rsqrt().masked_fill(form == 0, 0.0)
-    return vectors * inverse_norm, inverse_norm
+    return vectors * inverse_norm, inverse_norm / size

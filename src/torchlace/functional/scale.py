@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from torchlace._checks import check_count
+
 
 def auto_scale(num_classes: int) -> float:
     """The scale that follows from the number of classes: √2·ln(max(C - 1, 2)).
@@ -14,6 +16,7 @@ def auto_scale(num_classes: int) -> float:
         >>> [round(auto_scale(c), 2) for c in (1, 2, 10, 20, 100)]
         [0.98, 0.98, 3.11, 4.16, 6.5]
     """
+    check_count("num_classes", num_classes)
     return math.sqrt(2) * math.log(max(num_classes - 1, 2))
 
 
@@ -36,5 +39,5 @@ def loss_floor(num_classes: int, scale: float) -> float:
         >>> [round(loss_floor(c, 1.0), 2) for c in (10, 20, 100)]
         [1.38, 2.03, 3.61]
     """
-    others = num_classes - 1
+    others = check_count("num_classes", num_classes) - 1
     return math.log1p(others * math.exp(-scale * num_classes / others)) if others else 0.0

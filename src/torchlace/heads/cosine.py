@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from torchlace._checks import check_number
+from torchlace._options import check_options
 from torchlace._precision import full_precision
 from torchlace.functional import (
     additive_angular_margin,
@@ -18,7 +19,6 @@ from torchlace.functional import (
     chunked_cross_entropy,
     cross_entropy,
     loss_floor,
-    max_probability,
     multiplicative_angular_margin,
     split_logits,
     unit,
@@ -85,8 +85,8 @@ class CosineHead(Head):
     def _account(self) -> str:
         """What the scale allows; warns if it can't separate this many classes."""
         scale = self._readable_scale()
-        most = max_probability(self.num_classes, scale)
-        floor = loss_floor(self.num_classes, scale)
+        floor = self._floor(scale)
+        most = math.exp(-floor)
         text = (
             f"{super()._account()}; at scale {scale:.3g} training reaches at most probability "
             f"{most:.3f} and a loss of at least {floor:.3g}"
@@ -98,6 +98,10 @@ class CosineHead(Head):
                 f"scale='auto' is {auto_scale(self.num_classes):.3g}"
             )
         return text
+
+    def _floor(self, scale: float) -> float:
+        """The smallest loss that balanced classes can reach at ``scale``."""
+        return loss_floor(self.num_classes, scale)
 
     def _margin(self, cosine: Tensor) -> Tensor:
         """What takes the place of the true class's cosine; none by default."""
@@ -291,11 +295,13 @@ class AdaCos(CosineHead):
         AdaCos(512, 100, scale=6.498)
     """
 
+    _settled = ("scale",)
     current_scale: Tensor
 
     def __init__(
         self, in_features: int, num_classes: int, *, sync: bool = True, **options: Any
     ) -> None:
+        check_options(type(self), options)
         super().__init__(in_features, num_classes, scale="auto", **options)
         self.sync = sync
         start = torch.full_like(self.temperature, self._fixed_scale)

@@ -32,11 +32,15 @@ class Joint(Head):
     def __init__(
         self, heads: Mapping[str, Head], weights: Mapping[str, float] | None = None
     ) -> None:
+        if not isinstance(heads, Mapping):
+            raise TypeError(f"heads must be a dict of heads by name, got {type(heads).__name__}")
         if not heads:
             raise ValueError("heads must hold at least one head, got none")
         for name, head in heads.items():
             if not name or "." in name:
                 raise ValueError(f"names of heads must be non-empty and without dots, got {name!r}")
+            if hasattr(nn.ModuleDict, name):
+                raise ValueError(f"{name!r} can't be the name of a head: torch uses it itself")
             if not isinstance(head, Head):
                 raise TypeError(
                     f"heads[{name!r}] must be a torchlace head, got {type(head).__name__}"
@@ -57,6 +61,8 @@ class Joint(Head):
             name: check_number(f"weights[{name!r}]", weights[name], 0, closed=True)
             for name in heads
         }
+        if not any(self.weights.values()):
+            raise ValueError("weights must not all be zero: nothing would be learned or told apart")
 
     @property
     def signatures(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -74,12 +75,22 @@ class LACE(CosineHead):
                 **(background_options or {}),
             }
             background = backgrounds.create(background, in_features, num_classes, **parts)
+        elif not isinstance(background, Background):
+            raise TypeError(
+                "background must be a name of torchlace.backgrounds.names() or a Background, got "
+                f"{background!r}"
+            )
         elif background_options or not (mean and covariance):
             raise TypeError(
                 "mean, covariance and background_options belong to the background: set them on the "
                 f"{type(background).__name__} that was passed"
             )
         _check_fits(background, in_features, num_classes)
+        if isinstance(background, ClasswiseBackground) and isinstance(self.chunk, int):
+            raise ValueError(
+                f"{type(background).__name__} compares each class in its own space, whose loss has "
+                f"no form in chunks: leave out chunk={self.chunk}"
+            )
         self.background = background
         if nonnegative and signature_space is None:
             signature_space = "features"
@@ -187,6 +198,12 @@ class LACE(CosineHead):
         signatures = self.whitened_signatures().to(features.dtype)
         return background.cosines(features, signatures) * self.scale
 
+    def _floor(self, scale: float) -> float:
+        if not isinstance(self.background, ClasswiseBackground):
+            return super()._floor(scale)
+        # With a mean of its own for each class, no simplex binds: all wrong cosines can be -1.
+        return math.log1p((self.num_classes - 1) * math.exp(-2 * scale))
+
     def _chunk_for(self, rows: int) -> int | None:
         return (
             None if isinstance(self.background, ClasswiseBackground) else super()._chunk_for(rows)
@@ -212,10 +229,10 @@ def _check_fits(background: Background, in_features: int, num_classes: int) -> N
             f"the background has {background.in_features} features, the head {in_features}: make "
             "both the same"
         )
-    if isinstance(background, ClasswiseBackground) and background.num_classes != num_classes:
+    classes = getattr(background, "num_classes", None)
+    if classes is not None and classes != num_classes:
         raise ValueError(
-            f"the background has {background.num_classes} classes, the head {num_classes}: make "
-            "both the same"
+            f"the background has {classes} classes, the head {num_classes}: make both the same"
         )
 
 

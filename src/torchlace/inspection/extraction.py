@@ -45,7 +45,7 @@ def extract(
     kept = None if refresh else _kept(loaded.run.path / NAME, weights)
     try:
         data = read_data(loaded, root)
-    except (DataError, FileNotFoundError) as error:
+    except (DataError, OSError) as error:
         if kept is None:
             raise RunError(str(error)) from error
         watcher.message(f"note: the data are not here ({error}); features kept earlier are used")

@@ -164,7 +164,7 @@ def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher
 def _kept(path: Path, key: dict[str, str]) -> dict[str, Any] | None:
     try:
         scores: dict[str, Any] = json.loads(path.read_text())
-        made = scores["made_from"]
+        made = dict(scores["made_from"])
     except (OSError, ValueError, KeyError, TypeError):  # absent or damaged: made anew
         return None
     wanted = {"format": FORMAT, **key}

@@ -15,6 +15,8 @@ from torchlace.data import ImageData, Prepare, load_data
 from torchlace.models import Classifier
 from torchlace.training import Run, RunError, TrainConfig, make_classifier
 
+# What tables and figures show of result.json, as numbers.
+_NUMBERS = ("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "parameters")
 _FACTS = ("class_names", "channels", "size", "mean", "std", "data_digest")
 
 
@@ -60,7 +62,9 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
             max(facts["size"]),
             len(facts["class_names"]),
         )
-    except (ValueError, TypeError) as error:
+        resize, crop = (256, 224) if config.protocol == "paper" else (None, None)
+        prepare = Prepare(facts["mean"], facts["std"], resize=resize, crop=crop)
+    except (ValueError, TypeError, ImportError) as error:
         raise RunError(f"{run.path} is of a model that can't be made here: {error}") from error
     try:
         model.load_state_dict(load_file(run.weights_path))
@@ -69,8 +73,6 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
             f"{run.weights_path} is damaged or of another version ({type(error).__name__}); train "
             "the run anew with --overwrite"
         ) from error
-    resize, crop = (256, 224) if config.protocol == "paper" else (None, None)
-    prepare = Prepare(facts["mean"], facts["std"], resize=resize, crop=crop)
     return LoadedRun(run, config, facts, model.to(where).eval(), prepare, where)
 
 
@@ -92,7 +94,7 @@ def read_settings(run: Run) -> tuple[TrainConfig, dict[str, Any]]:
     """Settings and facts of a run."""
     try:
         config, facts = run.config(), run.facts()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise RunError(f"{run.path} is damaged or of another version: {reason}") from error
     missing = [name for name in _FACTS if name not in (facts or {})]
@@ -110,10 +112,17 @@ def read_result(run: Run) -> dict[str, Any]:
         raise RunError(f"{run.path} is not finished: the command that trains it goes on with it")
     try:
         result = run.result()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise RunError(f"{run.result_path} is damaged: {error}") from error
-    if not isinstance(result, dict) or "test_accuracy" not in result:
+    if not isinstance(result, dict) or result.get("test_accuracy") is None:
         raise RunError(f"{run.result_path} is damaged or of another version")
+    odd = [name for name in _NUMBERS if not isinstance(result.get(name), int | float | None)]
+    odd += [name for name in ("versions",) if not isinstance(result.get(name, {}), dict)]
+    if odd:
+        raise RunError(
+            f"{run.result_path} is damaged or of another version: it can't be that "
+            + ", ".join(f"{name} is {result[name]!r}" for name in odd)
+        )
     return result
 
 
@@ -127,7 +136,7 @@ def read_history(run: Run) -> list[dict[str, Any]]:
         return [{**row, "epoch": int(row["epoch"])} for row in rows]
     except FileNotFoundError:
         raise RunError(f"{run.path} is damaged: there is no {run.metrics_path.name}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, csv.Error) as error:
         raise RunError(f"{run.metrics_path} is damaged: {error}") from error
 
 

@@ -54,7 +54,9 @@ class TrainConfig:
     protocol: str = "native"
     """native: the data's own size; paper: 224 px."""
     image_size: int | None = None
-    """Size that images of a folder or CSV are brought to."""
+    """Side of the square that images, of packs too, are brought to."""
+    mirror: bool | None = None
+    """Mirror half of the training images; by default all but digits, known by name."""
     optimizer: str = "adam"
     """adam, adamw or sgd."""
     lr: float = 1e-3

@@ -34,6 +34,7 @@ from torchlace.training.device import OneDevice
 from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
+    check_takes,
     device_name,
     launch,
     make_classifier,
@@ -118,6 +119,8 @@ class _Training:
             size=config.image_size,
             skip_bad=config.skip_bad,
         )
+        if config.mirror is not None:
+            self.data = dataclasses.replace(self.data, mirror=config.mirror)
         if self.data.skipped:
             listed = "".join(f"\n  {each}" for each in self.data.skipped)
             count = counted(len(self.data.skipped), "unreadable image")
@@ -144,6 +147,8 @@ class _Training:
             config = dataclasses.replace(config, pretrained=False)
         size, classes = max(self.data.size), self.data.num_classes
         model = make_classifier(config, self.data.channels, size, classes)
+        blank = torch.zeros(1, *self.data.train.shape, dtype=torch.uint8)
+        check_takes(model, self.prepare(blank), config.backbone_name)
         self.model = model.to(self.device)
         if self.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
             self.model = self.model.to(memory_format=torch.channels_last)
@@ -269,15 +274,13 @@ class _Training:
         loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
         trained = time.perf_counter() - start
         images = len(order) * (self.batch - self.batch % self.fabric.world_size)
-        if not math.isfinite(loss):
-            kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
-            raise RunError(
-                f"the training loss became {loss} in epoch {epoch}{kept}. Lower the learning "
-                f"rate (now {config.lr:g}), clip gradients (--clip 1) or use --precision 32-true"
-            )
-        logits, labels = self._logits(evaluated, self.held)
+        self._check_loss("training", loss, epoch)
+        with checks(False):  # the loss shows it here too, and on every device
+            logits, labels = self._logits(evaluated, self.held)
         accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
         validation = F.cross_entropy(logits, labels).item()
+        # The last step may have spoilt what the training loss was still fine with.
+        self._check_loss("validation", validation, epoch)
         progress.seconds += time.perf_counter() - start
         row = {
             "epoch": epoch,
@@ -291,6 +294,15 @@ class _Training:
         shared: dict[str, Any] = self.fabric.broadcast(row)
         progress.add(shared)
         return shared
+
+    def _check_loss(self, which: str, loss: float, epoch: int) -> None:
+        if math.isfinite(loss):
+            return
+        kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
+        raise RunError(
+            f"the {which} loss became {loss} in epoch {epoch}{kept}. Lower the learning rate "
+            f"(now {self.config.lr:g}), clip gradients (--clip 1) or use --precision 32-true"
+        )
 
     def _positions(
         self, order: Tensor, step: EagerStep | GraphStep
@@ -387,6 +399,7 @@ class _Training:
             "mean": list(self.prepare.mean),
             "std": list(self.prepare.std),
             "data_digest": self.data.digest,
+            "skipped": list(self.data.skipped),
             "versions": versions(),
         }
 

@@ -7,8 +7,9 @@ import os
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from torchlace._precision import evaluating
 from torchlace.models import Classifier
 from torchlace.training.config import TrainConfig
 from torchlace.training.device import PRECISIONS, OneDevice
@@ -32,6 +33,20 @@ def make_classifier(config: TrainConfig, channels: int, size: int, classes: int)
         embedding=config.embedding,
         background_norm=config.background_norm,
     )
+
+
+def check_takes(model: Classifier, images: Tensor, name: str) -> None:
+    """Refuse a backbone that can't take images of this size, before anything is begun."""
+    try:
+        with evaluating(model), torch.no_grad():
+            model.embed(images)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        height, width = images.shape[-2:]
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"{name} can't take images of {width} × {height} pixels ({reason}): use a larger "
+            "--image-size, --protocol paper, or another --backbone"
+        ) from error
 
 
 def make_fabric(config: TrainConfig) -> Any:

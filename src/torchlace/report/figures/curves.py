@@ -24,8 +24,8 @@ def learning_curves(
     Args:
         histories: for each run the rows of its metrics.csv, with epoch, train_loss, val_loss and
             val_accuracy.
-        chosen: for each run the epoch whose weights were kept; by default the first of the
-            highest validation accuracy.
+        chosen: for each run the epoch whose weights were kept; by default that of the highest
+            validation accuracy, and of equal ones of the lowest validation loss.
 
     Example:
         >>> row = {"epoch": 1, "train_loss": 2.0, "val_loss": 1.5, "val_accuracy": 50.0}

@@ -45,6 +45,11 @@ def embedding_panels(
     if not panels:
         raise ValueError("an embedding needs at least one panel")
     classes = np.asarray(labels)
+    unnamed = np.setdiff1d(classes, np.arange(len(class_names)))
+    if len(unnamed):
+        raise ValueError(
+            f"labels must be below the {len(class_names)} class names, got {unnamed[:5].tolist()}"
+        )
     across = min(3, len(panels))
     down = -(-len(panels) // across)
     shown = min(len(class_names), _LISTED)

@@ -123,7 +123,7 @@ def gather(
         watcher.message(f"{name}: examining")
         try:
             shown.append(_examine(name, path, how, watcher))
-        except RunError as error:
+        except (RunError, ValueError, OSError) as error:
             watcher.message(f"{name}: not shown: {error}")
             failed.append(Failed(name, str(error)))
     return _collections(shown, how.root, watcher), failed
@@ -196,7 +196,7 @@ def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
     place = root or (Path(config.root) if config.root else None)
     try:
         data = load_data(config.data, place, size=config.image_size, skip_bad=config.skip_bad)
-    except (DataError, FileNotFoundError) as error:
+    except (DataError, OSError) as error:
         watcher.message(f"note: no pictures of {config.data}: {error}")
         return None
     if not data.test.labels.equal(run.inspection.labels):

@@ -108,12 +108,12 @@ CLUSTERS = [
         0,
     ),
     Measure(
-        Column("Homogeneity", "Of k-means: clusters hold one class only.", 1),
+        Column("k-means homogeneity", "Clusters of k-means hold one class only.", 1),
         ("kmeans_homogeneity",),
         3,
     ),
     Measure(
-        Column("Completeness", "Of k-means: classes lie in one cluster.", 1),
+        Column("k-means completeness", "Classes lie in one cluster of k-means.", 1),
         ("kmeans_completeness",),
         3,
     ),
