@@ -6,6 +6,8 @@ import spectral
 from detection.scenes import scene
 from training.processes import torchlace
 
+from torchlace.detection import ACEDetector
+
 IMAGE, TARGET = scene()
 BANDS = IMAGE.shape[2]
 
@@ -118,3 +120,26 @@ def test_advice_is_in_words_of_the_command_line(arguments, message, folder):
     said = refused(folder, *arguments, "--detector", "rx")
     assert message in said
     assert "=" not in said
+
+
+def test_pixels_without_data_are_left_out(folder):
+    known = np.ones(IMAGE.shape[:2], dtype=bool)
+    known[:3], known[7, 7] = False, False
+    stored = np.where(known[..., None], 1000 * IMAGE, -9999)
+    header = {"data ignore value": -9999, "reflectance scale factor": 1000}
+    spectral.envi.save_image(str(folder / "c.hdr"), stored, dtype=np.float64, metadata=header)
+    done = torchlace("detect", "c.hdr", "--target", "target.csv", "--png", "m.png", folder=folder)
+    assert done.code == 0, done.err
+    assert f"of {known.sum()} pixels above" in done.out
+    assert f"left out {(~known).sum()} pixels without data, NaN in scores.npy" in done.out
+    found = np.load(folder / "scores.npy")
+    np.testing.assert_array_equal(np.isnan(found), ~known)
+    expected = ACEDetector(TARGET).fit(IMAGE[known]).score_samples(IMAGE[known])
+    np.testing.assert_allclose(found[known], expected, rtol=1e-8, atol=1e-10)
+    message = refused(folder, "c.hdr", "--target", "target.csv", "--window", "1", "5")
+    assert "pixels without data, which a window would slide over" in message
+
+
+def test_a_cube_without_any_data_is_refused(folder):
+    np.save(folder / "cube.npy", np.full_like(IMAGE, np.nan))
+    assert "there is no data in this cube" in refused(folder, "cube.npy", "--target", "target.csv")

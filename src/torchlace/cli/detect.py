@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchlace._text import counted
 from torchlace.cli.common import plain_errors
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ def detect(
         }
         found = _make(detector, target, kept, pixels.shape[-1], convention, options)
         pixels = pixels[..., kept] if drop_bands else pixels
+        known = _known(pixels, window)
         with _words_of_the_command_line(kept, drop_bands):
-            scores = found.fit(pixels).score_samples(pixels)
+            scores = _scores(found, pixels, known)
             limits = np.atleast_1d(found.fitted_threshold_)
         write_whole(out, lambda file: np.save(file, scores))
         planes = scores.reshape(*pixels.shape[:-1], -1)
@@ -85,13 +87,45 @@ def detect(
             write_whole(png, lambda file: figure.savefig(file, format="png"))
     for number, limit in enumerate(np.broadcast_to(limits, planes.shape[-1:])):
         plane = planes[..., number]
-        place = tuple(map(int, np.unravel_index(plane.argmax(), plane.shape)))
+        place = tuple(map(int, np.unravel_index(np.nanargmax(plane), plane.shape)))
         name = f"target {number + 1}: " if planes.shape[-1] > 1 else ""
         typer.echo(
-            f"{name}{int((plane > limit).sum())} of {plane.size} pixels above {limit:.6g}, "
-            f"false-alarm rate {false_alarm:g}; largest {plane.max():.6g} at {place}"
+            f"{name}{int((plane > limit).sum())} of {known.sum()} pixels above {limit:.6g}, "
+            f"false-alarm rate {false_alarm:g}; largest {np.nanmax(plane):.6g} at {place}"
         )
+    if not known.all():
+        typer.echo(f"left out {counted(int((~known).sum()), 'pixel')} without data, NaN in {out}")
     typer.echo(f"scores in {out}" + (f", map in {png}" if png is not None else ""))
+
+
+def _known(pixels: Any, window: Any) -> Any:
+    """Which pixels hold data: those that are not NaN in every band."""
+    import numpy as np
+
+    known = ~np.isnan(pixels[..., 0])
+    if not known.all():
+        known = ~np.isnan(pixels).all(axis=-1)
+    if not known.any():
+        raise ValueError("there is no data in this cube: every pixel is NaN in every band")
+    if window is not None and not known.all():
+        raise ValueError(
+            f"{counted(int((~known).sum()), 'pixel')} without data, which a window would slide "
+            "over: cut the image to where data is, or leave --window out"
+        )
+    return known
+
+
+def _scores(detector: Detector, pixels: Any, known: Any) -> Any:
+    """Of every pixel; NaN where there is no data."""
+    import numpy as np
+
+    if known.all():
+        return detector.fit(pixels).score_samples(pixels)
+    chosen = pixels[known]
+    found = detector.fit(chosen).score_samples(chosen)
+    scores = np.full((*known.shape, *found.shape[1:]), np.nan, found.dtype)
+    scores[known] = found
+    return scores
 
 
 def _check_output(option: str, path: Path, suffix: str, *inputs: Path | None) -> None:
@@ -201,7 +235,7 @@ def _draw(planes: Any, limits: Any, name: str) -> Any:
     figure.set_layout_engine("constrained")
     for number, limit in enumerate(np.broadcast_to(limits, (count,))):
         plane, axes = planes[..., number], figure.add_subplot(rows, columns, number + 1)
-        low, high = np.quantile(plane, [0.001, 0.999])
+        low, high = np.nanquantile(plane, [0.001, 0.999])
         drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
         found = np.argwhere(plane > limit)
         figure.colorbar(drawn, ax=axes, extend="both")

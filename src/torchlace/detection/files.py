@@ -16,7 +16,8 @@ Array = npt.NDArray[Any]
 def read_cube(path: Path | str) -> Array:
     """An image (H, W, bands) or pixels (N, bands) from a .npy file, or an ENVI image by its .hdr.
 
-    Arrays of .npy files stay on disk and are read as they are used.
+    Arrays of .npy files stay on disk and are read as they are used. Pixels to which an ENVI header
+    gives no data (``data ignore value`` in every band) are NaN.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -134,7 +135,11 @@ def _read_envi(path: Path) -> Array:
         raise ImportError(f"{path}: ENVI images need pip install spectral") from error
     try:
         # Divided by the header's scale factor, so that cube and target share their units.
-        cube: Array = np.asarray(spectral.open_image(str(path)).load(dtype=np.float64))
+        image = spectral.open_image(str(path))
+        cube: Array = np.asarray(image.load(dtype=np.float64))
+        if "data ignore value" in image.metadata:
+            value = float(image.metadata["data ignore value"]) / image.scale_factor
+            cube[(cube == value).all(-1)] = np.nan
     except (error_kind, ValueError, KeyError, OSError, EOFError) as error:
         raise ValueError(f"{path} is not a readable ENVI image: {error}") from error
     return cube

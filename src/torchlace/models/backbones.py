@@ -164,9 +164,10 @@ def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
         for branch in ("aux1", "aux2", "AuxLogits"):
             if hasattr(network, branch):
                 setattr(network, branch, None)
+    if isinstance(network, models.SqueezeNet):  # classifies by a convolution, then averages
+        network.classifier[1] = nn.Identity()
+        return network, 512
     linear = [(p, m) for p, m in network.named_modules() if isinstance(m, nn.Linear)]
-    if not linear:
-        raise ValueError(f"{name} ends in no linear layer that a head could take the place of")
     path, last = linear[-1]
     _set(network, path, nn.Identity())
     return network, last.in_features
