@@ -28,8 +28,8 @@ class Served(nn.Module):
         >>> model = Classifier("small-cnn", num_classes=10, channels=1)
         >>> served = Served(model, Prepare([0.5], [0.25]))
         >>> scores, probabilities = served(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
-        >>> probabilities.sum(dim=1)
-        tensor([1., 1.])
+        >>> scores.shape, probabilities.shape
+        (torch.Size([2, 10]), torch.Size([2, 10]))
     """
 
     def __init__(
