@@ -16,6 +16,7 @@ from torch import nn
 
 import torchlace as tl
 from torchlace.detection import OpenSet, separation
+from torchlace.estimators import LACEClassifier
 
 X, Y = load_digits(return_X_y=True)
 KNOWN = Y < 7
@@ -241,10 +242,7 @@ def test_other_models_are_an_error(model):
 
 
 def test_the_estimator_of_this_package():
-    estimators = pytest.importorskip("torchlace.estimators")
-    if not hasattr(estimators, "LACEClassifier"):
-        pytest.skip("no LACEClassifier here")
-    model = estimators.LACEClassifier(random_state=0).fit(X[KNOWN & TRAIN], Y[KNOWN & TRAIN])
+    model = LACEClassifier(random_state=0).fit(X[KNOWN & TRAIN], Y[KNOWN & TRAIN])
     held = KNOWN & ~TRAIN
     for score in ("ace", "head"):
         found = OpenSet(model, score=score).fit(X[held], Y[held]).evaluate(X[held], X[~KNOWN])
