@@ -69,7 +69,7 @@ def test_a_grid_killed_half_way_is_finished_by_two_that_share_the_work(folder):
 
 
 def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
-    command = ("reproduce", "mine.yaml", "--max-epochs", "12", "--seeds", "1", "--jobs", "2")
+    command = ("reproduce", "mine.yaml", "--max-epochs", "60", "--seeds", "1", "--jobs", "2")
     started = Command(*command, folder=folder)
     runs = folder / "runs" / "reproduce"
     wait_for(lambda: len(list(runs.glob("*/metrics.csv"))) == 2)
@@ -106,7 +106,7 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
     rows = list(csv.DictReader(io.StringIO(shown.out)))
     assert [float(row["mean"]) for row in rows] == [line["test_accuracy"] for line in kept]
     assert [row["runs"] for row in rows] == ["out/mine.jsonl:1", "out/mine.jsonl:2"]
-    more = ("reproduce", "mine.yaml", "--max-epochs", "12", "--results", "out", "--missing")
+    more = ("reproduce", "mine.yaml", "--max-epochs", "60", "--results", "out", "--missing")
     missing = torchlace(*more, "--dry-run", folder=folder)
     assert missing.out.endswith("mine: 4 runs: 2 in the results, 2 missing\n")
     assert missing.out.count("-s1\n") == 2
