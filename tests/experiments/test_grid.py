@@ -23,6 +23,7 @@ from torchlace.experiments import (
 )
 from torchlace.experiments.cells import Task
 from torchlace.experiments.engines import LocalEngine
+from torchlace.experiments.state import longest_first
 from torchlace.training import Run, TrainConfig
 from torchlace.training.locks import CLAIM, LOCK, Lock
 
@@ -129,6 +130,32 @@ def test_the_time_left_goes_by_the_finished_cells_that_are_most_alike(tmp_path):
     status = grid_status(wanted, tmp_path)
     assert [status.count(state) for state in State] == [3, 0, 0, 1, 2]
     assert status.seconds == pytest.approx((15 - 4) + 2 * 3)
+
+
+def test_long_cells_are_started_first():
+    """As far as others like them tell: same images and head, same images, same head, any."""
+    tasks = [
+        Task(TrainConfig(data=data, head=head, seed=5))
+        for data in ("cifar10", "svhn")
+        for head in ("softmax", "center", "lace")
+    ]
+    took = {
+        "cifar10-resnet18-softmax-native-s0": 100.0,
+        "cifar10-resnet18-lace-native-s0": 150.0,
+        "cifar10-resnet18-lace-native-s1": 170.0,
+        "fashion_mnist-resnet18-lace-native-s0": 900.0,
+        "fashion_mnist-resnet50-center-native-s0": 2000.0,
+    }
+    order = [(task.config.data, task.config.head) for task in longest_first(tasks, took)]
+    assert order == [
+        ("svhn", "center"),  # any: 664
+        ("svhn", "lace"),  # same head: 407
+        ("cifar10", "lace"),  # 160
+        ("cifar10", "center"),  # same images: 140
+        ("cifar10", "softmax"),
+        ("svhn", "softmax"),
+    ]
+    assert longest_first(tasks, {}) == tasks
 
 
 def test_real_processes_fail_are_killed_and_recover(tmp_path):

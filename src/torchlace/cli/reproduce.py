@@ -90,6 +90,7 @@ def reproduce(
             raise ValueError("name an experiment; torchlace reproduce --list shows them")
         from torchlace._checks import check_choice
         from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
+        from torchlace.experiments.state import longest_first
 
         form = form or SUFFIXES.get(out.suffix if out else "", "terminal")
         check_choice("format", form, (*FORMATS, "jsonl"))
@@ -109,10 +110,11 @@ def reproduce(
             _status(experiment, tasks, wanted, runs, jobs)
             return
         outcome = None
+        took = {name: line.line["seconds"] for name, line in lines.items() if line.finished}
         lines_only = results is not None and not (missing or show)
         if not (lines_only or show):
             options = {"jobs": 1 if experiment.alone else jobs, "device": _device(tasks, device)}
-            outcome = _run(wanted, runs, engine, retry_failed, options)
+            outcome = _run(longest_first(wanted, took), runs, engine, retry_failed, options)
         try:
             _show(experiment, tasks, None if lines_only else runs, lines, form, out)
         finally:

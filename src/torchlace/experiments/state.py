@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
@@ -84,11 +84,28 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     left = 0.0
     for task in tasks:
         if states[task.name] in (State.RUNNING, State.CUT, State.MISSING):
-            whole = _expected(task, tasks, took)
+            whole = _expected(task, took)
             if whole is None:
                 return Status(states, None)
             left += max(whole - _spent(runs / task.name), 0.0)
     return Status(states, left)
+
+
+def longest_first(tasks: Sequence[Task], took: Mapping[str, float]) -> list[Task]:
+    """The runs in the order in which several at a time end soonest: long ones don't come last.
+
+    Args:
+        tasks: the runs.
+        took: seconds of finished runs by their names, of these or of others like them.
+
+    Example:
+        >>> from torchlace.training import TrainConfig
+        >>> tasks = [Task(TrainConfig(head=head)) for head in ("softmax", "lace")]
+        >>> took = {"digits-small-cnn-lace-native-s1": 9, "digits-small-cnn-softmax-native-s1": 4}
+        >>> [task.config.head for task in longest_first(tasks, took)]
+        ['lace', 'softmax']
+    """
+    return sorted(tasks, key=lambda task: -(_expected(task, took) or 0.0))
 
 
 def error_text(path: Path) -> str:
@@ -136,16 +153,19 @@ def _complete(task: Task, path: Path) -> bool:
     return not task.embeddings or set(task.embeddings) <= set(read_json(path / EMBEDDINGS))
 
 
-def _expected(task: Task, tasks: Sequence[Task], took: Mapping[str, float]) -> float | None:
-    """The mean of the finished runs that are most like this one."""
+def _expected(task: Task, took: Mapping[str, float]) -> float | None:
+    """The mean of the finished runs that are most like this one, going by their names."""
     config = task.config
-    alike = [
-        [t for t in tasks if (t.config.data, t.config.backbone) == (config.data, config.backbone)],
-        list(tasks),
+    images = f"{Path(config.data).stem}-{config.backbone_name}-"
+    head = f"-{config.backbone_name}-{config.head}-{config.protocol}-"
+    alike: list[Callable[[str], bool]] = [
+        lambda name: name.startswith(images) and head in name,
+        lambda name: name.startswith(images),
+        lambda name: head in name,
+        lambda name: True,
     ]
-    alike.insert(0, [t for t in alike[0] if t.config.head == config.head])
-    for group in alike:
-        seconds = [took[each.name] for each in group if each.name in took]
+    for like in alike:
+        seconds = [each for name, each in took.items() if like(name)]
         if seconds:
             return statistics.fmean(seconds)
     return None
