@@ -86,10 +86,11 @@ def test_a_spread_run_goes_on_whole(tmp_path):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="there is no such precision on a CPU")
 def test_half_precision_with_clipped_gradients_scales_its_loss_and_resumes(tmp_path):
-    config = TrainConfig(**COMMON, precision="16-mixed", clip=1.0)
+    common = {**COMMON, "lr": 3e-3, "head": "softmax"}
+    config = TrainConfig(**common, precision="16-mixed", clip=1.0)
     expected, _ = losses(config, tmp_path / "whole")
     assert all(map(math.isfinite, expected))
-    assert expected[2] < expected[0]
+    assert expected[2] < 0.85 * expected[0]
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", reporter=Rows(stop=1))
     scaler = torch.load(tmp_path / "cut" / "last.ckpt", weights_only=True)["scaler"]

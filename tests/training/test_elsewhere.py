@@ -36,6 +36,35 @@ def test_how_the_optimizer_computes_is_not_taken_from_the_checkpoint(tmp_path):
     assert back.param_groups[0]["lr"] == 0.5
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_what_the_optimizer_keeps_follows_the_layout_of_the_weights_here(kind, tmp_path):
+    """As on a GPU, where channels come last, after a CPU or FSDP, where they don't."""
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    images, models, optimizers = torch.randn(2, 3, 8, 8), [], []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(0)
+        models.append(torch.nn.Conv2d(3, 4, 3).to(memory_format=layout))
+        optimizers.append(kind(models[-1].parameters(), lr=0.1, fused=True, **options))
+
+    def step(number):
+        optimizers[number].zero_grad()
+        models[number](images).square().mean().backward()
+        optimizers[number].step()
+
+    step(0)
+    run = Run(tmp_path)
+    save_checkpoint(run, {"model": models[0], "optimizer": optimizers[0]}, {})
+    load_checkpoint(run, {"model": models[1], "optimizer": optimizers[1]})
+    for parameter, kept in optimizers[1].state.items():
+        tensors = [each for each in kept.values() if each.shape == parameter.shape]
+        assert tensors
+        assert all(each.stride() == parameter.stride() for each in tensors)
+    step(0)
+    step(1)
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_how_the_loss_is_scaled_goes_on_unless_the_precision_is_new(tmp_path):
     run = Run(tmp_path)
     save_checkpoint(run, {"scaler": torch.amp.GradScaler("cpu", init_scale=8.0)}, {"epoch": 1})

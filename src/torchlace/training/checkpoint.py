@@ -54,6 +54,16 @@ def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
         saved["lr"] = lr.clone().fill_(rate) if isinstance(lr, Tensor) else rate
 
 
+def _lay_out(optimizer: Any) -> None:
+    """Order what the optimiser keeps as the weights are here; fused ones refuse anything else."""
+    inner = getattr(optimizer, "optimizer", optimizer)  # Lightning's has its own, older state
+    for parameter, kept in inner.state.items():
+        for name, value in kept.items():
+            alike = isinstance(value, Tensor) and value.shape == parameter.shape
+            if alike and value.stride() != parameter.stride():
+                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
 def load_checkpoint(run: Run, parts: dict[str, Any]) -> dict[str, Any]:
     """Restore ``parts`` from last.ckpt; returns the progress."""
     try:
@@ -64,6 +74,7 @@ def load_checkpoint(run: Run, parts: dict[str, Any]) -> dict[str, Any]:
             if name == "optimizer":
                 _keep_execution(state[name], part)
                 part.load_state_dict(spread_optimizer(state[name], part))
+                _lay_out(part)
             elif isinstance(part, nn.Module):
                 part.load_state_dict(spread_model(state[name], part))
             elif part is not None:
