@@ -3,8 +3,8 @@
     python benchmarks/training.py --data cifar10 --root DIR     # on a GPU
 
 resnet18 with the small stem at the data's own size, batch 256, bf16. `end to end` is what
-`torchlace train` reaches (order, gathering, augmentation, step, metrics; without and with the
-validation after each epoch); `bare step` the same network, loss and optimiser replayed on one fixed
+`torchlace train` reaches (order, gathering, augmentation, step, metrics; without validation, with
+it, and with all that happens between two epochs, checkpoints included); `bare step` the same network, loss and optimiser replayed on one fixed
 batch; `plain loop` torchvision transforms in DataLoader workers and an eager step. Start-up is
 from the start of the process to the end of its first step. Writes results/training-cuda.csv.
 """
@@ -46,10 +46,12 @@ train(TrainConfig.from_dict({config!r}), {run!r}, reporter=First())
 def end_to_end(config: TrainConfig) -> dict[str, float]:
     """Images a second of the later epochs, and peak device memory."""
     rows: list[dict[str, Any]] = []
+    ends: list[float] = []
 
     class Rows(Silent):
         def epoch(self, row: dict[str, Any], epochs: int) -> None:
             rows.append(row)
+            ends.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
         result = train(config, folder, reporter=Rows())
@@ -58,6 +60,7 @@ def end_to_end(config: TrainConfig) -> dict[str, float]:
     return {
         "train": statistics.median(row["images_per_second"] for row in rows[1:]),
         "with_validation": images / statistics.median(whole),
+        "with_checkpoints": images * (len(ends) - 1) / (ends[-1] - ends[0]),
         "memory_mib": result["peak_memory_mib"],
     }
 
@@ -189,6 +192,7 @@ def main() -> None:
                 "data": args.data,
                 "end_to_end": round(reached["train"]),
                 "with_validation": round(reached["with_validation"]),
+                "with_checkpoints": round(reached["with_checkpoints"]),
                 "bare_step": round(bare),
                 "of_bare": round(reached["train"] / bare, 3),
                 "plain_loop": round(plain),

@@ -6,7 +6,7 @@ from training.processes import metrics
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.data import BadImagesError, FileImages, load_data
-from torchlace.training import TrainConfig, loop, train
+from torchlace.training import TrainConfig, inputs, train
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def streaming(monkeypatch):
-    monkeypatch.setattr(loop, "load_data", functools.partial(load_data, memory_limit=0))
+    monkeypatch.setattr(inputs, "load_data", functools.partial(load_data, memory_limit=0))
 
 
 def config(folder, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -14,12 +15,17 @@ from torchlace.training.sharding import spread_model, spread_optimizer, whole
 
 def save_weights(run: Run, model: nn.Module, *, write: bool = True) -> None:
     """Write best.safetensors, the weights to use; every process takes part, one writes."""
-    from safetensors.torch import save
-
     state = whole(model.state_dict(), keep=write)
     if write:
-        state = {name: value.contiguous() for name, value in state.items()}
-        write_whole(run.weights_path, lambda file: file.write(save(state)))
+        write_weights(run, state)
+
+
+def write_weights(run: Run, state: dict[str, Tensor]) -> None:
+    """Write best.safetensors from a state on the CPU."""
+    from safetensors.torch import save
+
+    state = {name: value.contiguous() for name, value in state.items()}
+    write_whole(run.weights_path, lambda file: file.write(save(state)))
 
 
 def load_weights(run: Run, model: nn.Module) -> None:
@@ -33,16 +39,28 @@ def save_checkpoint(
     run: Run, parts: dict[str, Any], progress: dict[str, Any], *, write: bool = True
 ) -> None:
     """Write last.ckpt, from which the run goes on; every process takes part, one writes."""
+    state = checkpoint_state(parts, progress, keep=write)
+    if write:
+        write_checkpoint(run, state)
+
+
+def checkpoint_state(
+    parts: dict[str, Any], progress: dict[str, Any], *, keep: bool = True, copy: bool = False
+) -> dict[str, Any]:
+    """What a checkpoint holds, on the CPU; see :func:`torchlace.training.sharding.whole`."""
     state = {
-        name: whole(part.state_dict(), keep=write)
+        name: whole(part.state_dict(), keep=keep, copy=copy)
         for name, part in parts.items()
         if part is not None
     }
-    if not write:
-        return
+    return {**state, "progress": deepcopy(progress)}
+
+
+def write_checkpoint(run: Run, state: dict[str, Any]) -> None:
+    """Write last.ckpt."""
     # Through memory: torch's own writer would turn a full disk into another error.
     packed = io.BytesIO()
-    torch.save({**state, "progress": progress}, packed)
+    torch.save(state, packed)
     write_whole(run.checkpoint_path, lambda file: file.write(packed.getbuffer()))
 
 

@@ -19,18 +19,19 @@ from torch.nn import functional as F
 
 from torchlace import heads
 from torchlace._checks import checks
-from torchlace._text import counted
-from torchlace.data import load_data, protocol_transforms, stratified_split
 from torchlace.evaluation import classification_scores
-from torchlace.training.batches import Augmentation, Batches, prepared
+from torchlace.training.batches import Batches, prepared
 from torchlace.training.checkpoint import (
+    checkpoint_state,
     load_checkpoint,
     load_weights,
-    save_checkpoint,
     save_weights,
+    write_checkpoint,
+    write_weights,
 )
 from torchlace.training.config import TrainConfig
 from torchlace.training.device import OneDevice
+from torchlace.training.inputs import Inputs
 from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
@@ -48,6 +49,7 @@ from torchlace.training.reporting import Reporter, Silent
 from torchlace.training.rundir import Run, RunError, versions
 from torchlace.training.step import Average, EagerStep, GraphStep, copy_clocks
 from torchlace.training.together import Together, check_shared, companion, together
+from torchlace.training.writer import Writer
 
 
 def train(
@@ -113,60 +115,38 @@ class _Training:
         self.company = company
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
-        self.data = load_data(
-            config.data,
-            Path(config.root) if config.root else None,
-            size=config.image_size,
-            skip_bad=config.skip_bad,
-        )
-        if config.mirror is not None:
-            self.data = dataclasses.replace(self.data, mirror=config.mirror)
-        if self.data.skipped:
-            listed = "".join(f"\n  {each}" for each in self.data.skipped)
-            count = counted(len(self.data.skipped), "unreadable image")
-            reporter.message(f"left out {count}:{listed}")
-        train_part, held_part = stratified_split(
-            self.data.train.labels, config.validation, config.seed
-        )
-        if not len(held_part):
-            raise RunError(
-                f"{config.data} has too few training images to hold any out for validation: give "
-                "every class three or more, or raise --validation"
-            )
-        place = {"rank": fabric.global_rank, "world": fabric.world_size, "workers": config.workers}
-        self.fit = Batches(self.data.train, train_part, self.device, **place)
-        self.held = Batches(self.data.train, held_part, self.device, **place)
-        self.test = Batches(self.data.test, torch.arange(len(self.data.test)), self.device, **place)
-        self.batch = self._batch_size()
-        augment, self.prepare = protocol_transforms(config.protocol, self.data)
-        self.augment = Augmentation(
-            augment, self.device, self.batch, fabric.global_rank, fabric.world_size
-        )
+        self.inputs = inputs = Inputs(config, fabric, reporter)
+        self.fit, self.held, self.batch = inputs.fit, inputs.held, inputs.batch
+        self.augment, self.prepare = inputs.augment, inputs.prepare
         torch.manual_seed(config.seed)
         if fabric.broadcast(resume and run.checkpoint_path.exists()):
             config = dataclasses.replace(config, pretrained=False)
-        size, classes = max(self.data.size), self.data.num_classes
-        model = make_classifier(config, self.data.channels, size, classes)
-        blank = torch.zeros(1, *self.data.train.shape, dtype=torch.uint8)
+        data = inputs.data
+        model = make_classifier(config, data.channels, max(data.size), data.num_classes)
+        blank = torch.zeros(1, *data.train.shape, dtype=torch.uint8)
         check_takes(model, self.prepare(blank), config.backbone_name)
         self.model = model.to(self.device)
         if self.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
             self.model = self.model.to(memory_format=torch.channels_last)
-        self.options = self._loss_options()
+        self.options = inputs.loss_options(config)
         self.progress = Progress()
+        # There an epoch may take hardly longer than writing its checkpoint.
+        self.writer = Writer(
+            background=self.device.type == "cuda" and isinstance(fabric, OneDevice)
+        )
 
     def run_to_end(self) -> dict[str, Any]:
         config, progress = self.config, self.progress
         wrapped, optimizer, average = self._assemble()
         evaluated = self.model if average is None else average
-        scheduler = make_scheduler(config, optimizer, len(self.fit) // self.batch)
+        scheduler = make_scheduler(config, optimizer, self.inputs.steps)
         parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler}
         parts |= {} if average is None else {"average": average}
         parts |= {} if self.scaler is None else {"scaler": self.scaler}
         if self.fabric.broadcast(self.run.checkpoint_path.exists()):
             self.progress = progress = Progress(**load_checkpoint(self.run, parts))
             self.reporter.message(f"resuming {self.run.path} after epoch {progress.epoch}")
-            if self.run.facts()["data_digest"] != self.data.digest:
+            if self.run.facts()["data_digest"] != self.inputs.data.digest:
                 raise RunError(
                     f"{self.run.path} was trained on other images than {config.data} holds now; "
                     "choose another --run, or --overwrite it"
@@ -178,11 +158,11 @@ class _Training:
                 self.run.write_metrics(progress.history)
         elif self.first:
             self.run.path.mkdir(parents=True, exist_ok=True)
-            self.run.start(config, self._facts())
+            self.run.start(config, self.inputs.facts())
         step = self._step(wrapped, optimizer, average)
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
-        with loggers, interruptible() as interrupted:
+        with loggers, self.writer, interruptible() as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, evaluated, optimizer, scheduler)
                 self._save(parts, evaluated)
@@ -192,9 +172,11 @@ class _Training:
                 stop = torch.tensor(float(interrupted()), device=self.device)
                 stop = self.fabric.all_reduce(stop, reduce_op="sum")
                 if stop.item() and not progress.stopped(config):
+                    self.writer.wait()
                     raise InterruptedRun(
                         f"stopped after epoch {progress.epoch}; the same command goes on from there"
                     )
+            self.writer.wait()
             result = self._conclude(evaluated)
         return result if self.first else {}
 
@@ -315,12 +297,19 @@ class _Training:
         progress = self.progress
         if evaluated is not self.model:
             copy_clocks(self.model, evaluated)
-        # The checkpoint first: a run that resumes from it has the weights, if they were the best.
-        save_checkpoint(self.run, parts, vars(progress), write=self.first)
-        if progress.best:
-            save_weights(self.run, evaluated, write=self.first)
-        if self.first:
-            self.run.write_metrics(progress.history)
+        background, best = self.writer.background, progress.best
+        state = checkpoint_state(parts, vars(progress), keep=self.first, copy=background)
+        if not self.first:
+            return
+
+        def write() -> None:
+            # The checkpoint first: a run that goes on from it has the weights, if it is the best.
+            write_checkpoint(self.run, state)
+            if best:
+                write_weights(self.run, state["average" if "average" in parts else "model"])
+
+        self.writer.write(write)
+        self.run.write_metrics(progress.history)
 
     def _conclude(self, evaluated: nn.Module) -> dict[str, Any]:
         self.fabric.barrier()
@@ -331,7 +320,7 @@ class _Training:
         head.temperature.copy_(heads.fit_temperature(logits, labels))
         save_weights(self.run, evaluated, write=self.first)
         temperature = float(head.temperature)
-        logits, labels = self._logits(evaluated, self.test)
+        logits, labels = self._logits(evaluated, self.inputs.test)
         right = (logits.argmax(1) == labels).cpu().numpy()
         scores = classification_scores(logits, labels, temperature)
         progress = self.progress
@@ -351,7 +340,7 @@ class _Training:
             "peak_memory_mib": peak_memory(self.device),
             "test_images": len(right),
             "test_right": base64.b64encode(np.packbits(right).tobytes()).decode(),
-            "data_digest": self.data.digest,
+            "data_digest": self.inputs.data.digest,
             "versions": versions(),
         }
         if self.first:
@@ -370,38 +359,11 @@ class _Training:
             labels.append(targets)
         return torch.cat(parts).float(), torch.cat(labels)
 
-    def _batch_size(self) -> int:
-        batch = min(self.config.batch_size, len(self.fit))
-        world = int(self.fabric.world_size)
-        if batch < world:
-            raise RunError(f"{len(self.fit)} training images are too few for {world} processes")
-        return batch
-
     @property
     def scaler(self) -> Any:
         """What scales the loss in 16-mixed precision, or None."""
         strategy = getattr(self.fabric, "strategy", None)
         return getattr(getattr(strategy, "precision", None), "scaler", None)
-
-    def _loss_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"label_smoothing": self.config.label_smoothing}
-        if self.config.class_weights == "balanced":
-            counts = torch.bincount(self.fit.labels.cpu(), minlength=self.data.num_classes)
-            weights = counts.sum() / (len(counts) * counts.clamp_min(1))
-            options["weight"] = weights.to(self.device)
-        return options
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "class_names": list(self.data.class_names),
-            "channels": self.data.channels,
-            "size": list(self.data.size),
-            "mean": list(self.prepare.mean),
-            "std": list(self.prepare.std),
-            "data_digest": self.data.digest,
-            "skipped": list(self.data.skipped),
-            "versions": versions(),
-        }
 
 
 def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:

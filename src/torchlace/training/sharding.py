@@ -25,25 +25,26 @@ def shard(model: nn.Module, mesh: Any) -> nn.Module:
     return model
 
 
-def whole(value: Any, *, keep: bool = True) -> Any:
+def whole(value: Any, *, keep: bool = True, copy: bool = False) -> Any:
     """A state on the CPU, with every spread tensor put together; every process must ask for it.
 
     One tensor at a time, so that no device ever holds a second model. Processes that don't
-    ``keep`` the state help to put it together and get None for every tensor.
+    ``keep`` the state help to put it together and get None for every tensor. ``copy`` makes sure
+    that nothing in it changes when training goes on.
 
     Example:
         >>> whole({"weight": torch.ones(2), "steps": [3]})
         {'weight': tensor([1., 1.]), 'steps': [3]}
     """
     if isinstance(value, dict):
-        return {name: whole(each, keep=keep) for name, each in value.items()}
+        return {name: whole(each, keep=keep, copy=copy) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(whole(each, keep=keep) for each in value)
+        return type(value)(whole(each, keep=keep, copy=copy) for each in value)
     if not isinstance(value, Tensor):
         return value
     if hasattr(value, "full_tensor"):
         value = value.full_tensor()
-    return value.detach().cpu() if keep else None
+    return value.detach().to("cpu", copy=copy) if keep else None
 
 
 def like(value: Tensor, own: Any) -> Tensor:
