@@ -4,9 +4,10 @@
 
 resnet18 with the small stem at the data's own size, batch 256, bf16. `end to end` is what
 `torchlace train` reaches (order, gathering, augmentation, step, metrics; without validation, with
-it, and with all that happens between two epochs, checkpoints included); `bare step` the same network, loss and optimiser replayed on one fixed
-batch; `plain loop` torchvision transforms in DataLoader workers and an eager step. Start-up is
-from the start of the process to the end of its first step. Writes results/training-cuda.csv.
+it, and with all that happens between two epochs, checkpoints included); `bare step` the same
+network, loss and optimiser replayed on one fixed batch; `plain loop` torchvision transforms in
+DataLoader workers and an eager step. Start-up is from the start of the process to the end of its
+first step. Writes results/training-cuda.csv.
 """
 
 from __future__ import annotations

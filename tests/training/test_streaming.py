@@ -35,7 +35,7 @@ def held(folder, tmp_path_factory):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_streamed_images_train_as_those_in_memory(workers, folder, held, streaming, tmp_path):
-    assert isinstance(loop.load_data(str(folder)).train, FileImages)
+    assert isinstance(inputs.load_data(str(folder)).train, FileImages)
     train(config(folder, workers=workers), tmp_path)
     assert metrics(tmp_path) == held
 
