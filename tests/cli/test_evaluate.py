@@ -1,6 +1,8 @@
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 from training.processes import torchlace, watched
 
 
@@ -40,6 +42,22 @@ def test_the_table_shows_the_same(place, done):
     assert f"{scores['angles']['true']['mean']:.3f}" in table
     assert f"{scores['whitening']['condition']:,.3f}" in table
     assert all(f"{value:.2f}" in table for value in scores["classes"].values())
+
+
+def test_classes_of_one_name_are_told_apart(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (90, 8, 8), np.uint8)
+    names = ["crane", "gull", "crane"]
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=np.arange(90) % 3, class_names=names)
+    command = ("train", "--data", "a.npz", "--backbone", "small-cnn", "--epochs", 1, "--run", "run")
+    assert torchlace(*command, folder=tmp_path).code == 0
+    scores = torchlace("evaluate", "run", "--json", folder=tmp_path).json()
+    assert list(scores["classes"]) == ["crane (0)", "gull", "crane (2)"]
+    assert list(scores["classes"].values()) == scores["class_accuracy"]
+    table = torchlace("evaluate", "run", folder=tmp_path).out
+    assert all(f"│ {name} " in table for name in scores["classes"])
+    Image.fromarray(images[0]).save(tmp_path / "a.png")
+    (only,) = torchlace("predict", "run", "a.png", "--json", folder=tmp_path).json()
+    assert {each["class"] for each in only["classes"]} == set(scores["classes"])
 
 
 def test_refresh_computes_anew(place, done):

@@ -138,3 +138,6 @@ def test_one_bad_image_is_one_image(tmp_path):
     assert tolerant.err.startswith("left out 1 unreadable image:\n")
     shown = torchlace("data", "show", "pictures", "--skip-bad", folder=tmp_path)
     assert "left out 1 file that can't be read:" in shown.out
+    checked = torchlace("data", "check", "pictures", "--skip-bad", folder=tmp_path)
+    bad = "pictures/digit 0/bad.png: not an image that Pillow can read; convert it to JPEG or PNG\n"
+    assert f"note: 1 image file can't be read, the first: {bad}" in checked.out

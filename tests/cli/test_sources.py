@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import yaml
 from cli.pictures import COUNT, FORMS, TESTED, TRAIN, as_folder, digits, write
+from PIL import Image
 from safetensors.torch import load_file
 from training.processes import torchlace
 
@@ -88,3 +89,28 @@ def test_data_that_changed_since_training_are_noted(tmp_path):
     done = torchlace("evaluate", "run", "--json", folder=tmp_path)
     assert done.code == 0
     assert done.err == "note: the data differ from those the run was trained on\n"
+
+
+def test_files_that_differ_in_size_since_training_are_brought_to_the_size_of_the_run(tmp_path):
+    source = FORMS["split folder"](tmp_path)
+    command = (*TRAIN[:3], "--epochs", 1, "--json", "--data", source, "--run", "run")
+    result = torchlace(*command, folder=tmp_path).json()
+    Image.new("L", (30, 20)).save(source / "train" / "digit 1" / "odd.png")
+    done = torchlace("evaluate", "run", "--json", folder=tmp_path)
+    assert done.err == "note: the data differ from those the run was trained on\n"
+    assert done.json()["accuracy"] == result["test_accuracy"]
+
+
+def test_files_of_mixed_sizes_in_the_paper_protocol(tmp_path):
+    for number, (path, _, _) in enumerate(write(tmp_path / "all")[:60]):
+        side = (20, 300)[number % 2]
+        target = tmp_path / "few" / path.parent.name / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).resize((side, side)).save(target)
+    command = (*TRAIN[:3], "--protocol", "paper", "--epochs", 1, "--json", "--run", "run")
+    result = torchlace(*command, "--data", "few", folder=tmp_path).json()
+    done = torchlace("evaluate", "run", "--json", folder=tmp_path)
+    assert done.err == ""
+    assert done.json()["accuracy"] == result["test_accuracy"]
+    recorded = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["run"]
+    assert recorded["size"] == [256, 256]

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from torchlace.cli.data import app
 from torchlace.data import (
     KNOWN,
+    DataError,
     MissingDataError,
     channel_statistics,
     check_data,
@@ -210,3 +212,21 @@ def test_the_real_sets(name):
     assert data.mirror == (name != "svhn")
     mean, _ = channel_statistics(data.train)
     torch.testing.assert_close(mean, torch.tensor(STATISTICS[name]), atol=1e-4, rtol=0)
+
+
+def test_a_picture_or_pack_that_can_t_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    data, x = load_data("digits"), np.zeros((4, 8, 8), np.uint8)
+    (tmp_path / "old.png").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    for write, path in (
+        (lambda path: contact_sheet(data, path), tmp_path / "old.png"),
+        (lambda path: contact_sheet(data, path), tmp_path / "new.png"),
+        (lambda path: write_pack(path, {"x_train": x}), tmp_path / "new.npz"),
+    ):
+        said = rf"{path.name} could not be written \(No space left on device\): make room"
+        with pytest.raises(DataError, match=said):
+            write(path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]

@@ -12,6 +12,7 @@ from torchlace.data import (
     MemoryImages,
     channel_statistics,
     decode_image,
+    image_files,
     load_data,
 )
 from torchlace.data import decode as decoding
@@ -148,6 +149,21 @@ def test_bad_files_are_named_before_anything_is_trained(tmp_path, limit):
     assert data.train.batch(torch.arange(len(data.train))).shape == (len(data.train), 3, 16, 16)
 
 
+def test_photographs_that_pillow_can_t_read_are_not_passed_over(tmp_path):
+    genuine.class_folders(tmp_path / "a")
+    photo = tmp_path / "a" / "cat" / "IMG_0001.HEIC"
+    photo.write_bytes(bytes(4) + b"ftypheic")
+    with pytest.raises(
+        BadImagesError, match=r"(?s)1 image can't .*IMG_0001.HEIC: not an image .*JPEG"
+    ):
+        load_data(tmp_path / "a")
+    assert len(load_data(tmp_path / "a", skip_bad=True).skipped) == 1
+    assert len(list(image_files(tmp_path / "a"))) == 11
+    pixels = np.full((20, 20, 3), 90, np.uint8)
+    Image.fromarray(pixels).save(photo.with_name("b.avif"))
+    assert load_data(tmp_path / "a", skip_bad=True).skipped[0].startswith(str(photo))
+
+
 def test_ten_bad_files_are_listed_and_the_rest_counted(tmp_path):
     genuine.class_folders(tmp_path / "a")
     for number in range(13):
@@ -226,6 +242,13 @@ def test_class_folders(tmp_path):
         (("train", "val"), 6, 6),
         (("Train", "Test"), 6, 6),
         (("train", "val", "test"), 12, 6),
+        (("train", "dev"), 6, 6),
+        (("train", "eval"), 6, 6),
+        (("training", "evaluation"), 6, 6),
+        (("train", "Held-Out"), 6, 6),
+        (("train", "holdout"), 6, 6),
+        (("train", "dev", "test"), 12, 6),
+        (("train", "val", "hold_out"), 12, 6),
     ],
 )
 def test_folders_with_parts(tmp_path, parts, train, test):
@@ -239,6 +262,33 @@ def test_folders_with_parts(tmp_path, parts, train, test):
 def test_a_class_may_be_called_train(tmp_path):
     genuine.class_folders(tmp_path / "a", ("bus", "train"))
     assert load_data(tmp_path / "a").class_names == ("bus", "train")
+
+
+def test_a_class_called_train_may_be_sorted_further(tmp_path):
+    for name in ("train", "dev", "bus"):
+        genuine.class_folders(
+            tmp_path / "a" / name, ("2023", "2024") if name == "bus" else ("red",)
+        )
+    with pytest.raises(DataError, match="train and dev folders beside bus; move"):
+        load_data(tmp_path / "a")
+    (tmp_path / "a" / "dev").rename(tmp_path / "a" / "tram")
+    with pytest.raises(DataError, match="train and tram hold folders of the same names"):
+        load_data(tmp_path / "a")
+    (tmp_path / "a" / "tram" / "red").rename(tmp_path / "a" / "tram" / "blue")
+    assert load_data(tmp_path / "a").class_names == ("bus", "train", "tram")
+
+
+@pytest.mark.parametrize("other", ["query", "images_test", "unseen"])
+def test_a_part_of_an_unknown_name_is_no_class(tmp_path, other):
+    genuine.class_folders(tmp_path / "a" / "train", ("cat", "dog"))
+    genuine.class_folders(tmp_path / "a" / other, ("cat",))
+    with pytest.raises(
+        DataError, match=f"train and {other} hold folders of the same names \\(cat"
+    ) as error:
+        load_data(tmp_path / "a")
+    assert f"call {other} test" in str(error.value)
+    (tmp_path / "a" / other).rename(tmp_path / "a" / "test")
+    assert load_data(tmp_path / "a").class_names == ("cat", "dog")
 
 
 def test_a_folder_beside_train_and_test_is_no_class(tmp_path):
@@ -260,6 +310,16 @@ def test_training_images_alone_are_split(tmp_path):
     assert len(load_data(tmp_path / "a").test) == 2
 
 
+def test_photographs_of_one_camera_are_brought_to_a_size_that_can_be_trained_on(tmp_path):
+    for width, expected in ((512, (300, 512)), (513, (224, 224))):
+        for number in range(6):
+            path = tmp_path / str(width) / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (width, 300), (number, 0, 0)).save(path)
+        assert load_data(tmp_path / str(width)).size == expected
+    assert load_data(tmp_path / "513", size=600).size == (600, 600)
+
+
 def test_mixed_sizes_and_colours(tmp_path):
     root = tmp_path / "a"
     genuine.class_folders(root, ("x", "y"), each=3, size=(20, 30))
@@ -267,10 +327,14 @@ def test_mixed_sizes_and_colours(tmp_path):
     data = load_data(root)
     assert data.train.shape == (3, 224, 224)
     assert load_data(root, size=32).size == (32, 32)
+    assert load_data(root, mixed_size=(256, 250)).size == (256, 250)
+    assert load_data(root, size=32, mixed_size=(256, 256)).size == (32, 32)
+    with pytest.raises(ValueError, match="mixed_size must be at least 1, got 0"):
+        load_data(root, mixed_size=(256, 0))
     grey = tmp_path / "grey"
     for number in range(4):
         genuine.png(grey / "xy"[number % 2] / f"{number}.png", genuine.images(1, 9, 12)[0])
-    assert load_data(grey).train.shape == (1, 9, 12)
+    assert load_data(grey, mixed_size=(256, 256)).train.shape == (1, 9, 12)
 
 
 def test_what_is_not_a_folder_of_class_folders(tmp_path):
@@ -309,7 +373,7 @@ def test_csv(tmp_path):
     assert data.name == "pets"
     assert data.class_names == ("9", "10")
     assert (len(data.train), len(data.test)) == (10, 2)
-    parts = ["train", "train", "val", "train", "test", ""] * 2
+    parts = ["train", "train", "dev", "Training", "hold-out", ""] * 2
     split = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
     file.write_text("path,label,split\n" + "\n".join(split))
     data = load_data(file)
@@ -326,7 +390,7 @@ def test_csv(tmp_path):
         ("path,label\n", "no images"),
         ("path,label\na.png,\n", "line 2: the path or the label is missing"),
         ("path,label\na.png\n", "line 2: the path or the label is missing"),
-        ("path,label,split\na.png,1,trian\n", "line 2: split must be"),
+        ("path,label,split\na.png,1,trian\n", "line 2: split must be train, test or val"),
         ("path,label\na.png,1\nb.png,2\n", "(?s)2 images can't be used.*a.png: no such file"),
     ],
 )

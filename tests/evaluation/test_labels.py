@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from torchlace.evaluation import (
     angle_scores,
@@ -11,6 +13,7 @@ from torchlace.evaluation import (
     confusion_matrix,
     reliability_bins,
 )
+from torchlace.evaluation.labels import distinct_names
 
 ROWS = torch.softmax(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), dim=1)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -60,3 +63,12 @@ def test_of_equal_logits_the_first_decides_in_every_figure():
 def test_no_bins_are_an_error():
     with pytest.raises(ValueError, match="bins must be at least 1"):
         reliability_bins(ROWS, LABELS, bins=0)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "a (0)", "a (1)", "a (0) (0)", ""]), max_size=8))
+def test_names_become_distinct_and_stay_where_they_are(names):
+    found = distinct_names(names)
+    assert len(set(found)) == len(found) == len(names)
+    for name, new in zip(names, found, strict=True):
+        assert new.startswith(name)
+        assert new == name or sum(other in new for other in names) > 1

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -21,7 +22,7 @@ from torchlace.experiments import (
     run_grid,
     unique_tasks,
 )
-from torchlace.experiments.cells import Task
+from torchlace.experiments.cells import Task, require_layouts
 from torchlace.experiments.engines import LocalEngine
 from torchlace.experiments.state import longest_first
 from torchlace.training import Run, TrainConfig
@@ -231,3 +232,11 @@ def test_runs_are_examined_and_drawn_where_a_figure_needs_it(tmp_path):
         assert np.isfinite(points.astype(float)).all()
     with pytest.raises(ValueError, match="there is no embedding of mine to draw: run it first"):
         collect_panels(experiment, {})
+
+
+def test_a_missing_package_is_noticed_before_anything_is_trained(monkeypatch):
+    wanted = [Task(TrainConfig(), embeddings=("raw-pca-2d", "raw-tsne-3d"))]
+    require_layouts(wanted)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(ImportError, match="pip install"):
+        require_layouts(wanted)

@@ -1,7 +1,10 @@
 """What is kept beside a run is used while it is current, and never when it is not."""
 
+import errno
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from inspection.runs import copied
 from safetensors.torch import load_file, save_file
 
 from torchlace.data import MissingDataError
-from torchlace.inspection import extraction, inspect
+from torchlace.inspection import embedding, extraction, inspect
 from torchlace.training import RunError
 
 
@@ -64,6 +67,38 @@ def test_the_second_time_nothing_is_computed(run, passes):
     assert second.scores == first.scores
     for name in ("features", "logits", "labels", "whitened", "signatures", "raw_signatures"):
         assert torch.equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_run_that_may_only_be_read_is_examined_all_the_same(run, number, monkeypatch):
+    whole = Path.open
+
+    def refuse(path, mode="r", **options):
+        if "w" in mode and path.is_relative_to(run):
+            raise OSError(number, os.strerror(number), str(path))
+        return whole(path, mode, **options)
+
+    before = contents(run)
+    monkeypatch.setattr(Path, "open", refuse)
+    notes = Notes()
+    found = inspect(run, device="cpu", reporter=notes)
+    embedding(found, method="pca", reporter=notes)
+    assert contents(run) == before
+    names = ("features.safetensors", "evaluation.json", "embedding-raw-pca-2d.npz")
+    for name, line in zip(names, notes.lines, strict=True):
+        reason = os.strerror(number)
+        assert line == f"note: {run / name} can't be kept ({reason}), so it is made anew next time"
+    monkeypatch.undo()
+    assert inspect(run, device="cpu").scores == found.scores
+
+
+def test_a_full_disk_is_an_error(run, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(RunError, match="could not be written"):
+        inspect(run, device="cpu")
 
 
 def test_progress_is_told(run):

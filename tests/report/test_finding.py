@@ -1,6 +1,8 @@
 """Folders of runs in place of runs, on the command line and from Python."""
 
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,62 @@ def test_a_folder_stands_for_the_runs_in_it_sorted(folder):
     assert find_runs([str(runs / "softmax-0"), runs]) == [runs / "softmax-0", *expected]
     for other in (runs / "notes", runs / "report.html", folder / "nowhere"):
         assert find_runs([other]) == [other]
+
+
+def test_runs_are_found_in_folders_of_folders(folder):
+    runs = folder / "runs"
+    made = ("2024/march/seeds/lace", "2024/softmax", ".old/lace", "lace-0/copies/lace")
+    for name in (*made, "1/2/3/4/5/too deep"):
+        shutil.copytree(runs / "softmax-0", runs / name)
+    (runs / "2024" / "loop").symlink_to(runs / "2024")
+    found = find_runs([runs])
+    names = [path.relative_to(runs).as_posix() for path in found if "loop" not in path.parts]
+    expected = ["2024/march/seeds/lace", "2024/softmax", "lace-0", "softmax-0", "unfinished"]
+    assert names == expected
+    rows = torchlace("compare", "runs", "--json", folder=folder).json()
+    assert len(rows) == len(expected)
+    assert find_runs([runs / ".old"]) == [runs / ".old" / "lace"]
+
+
+def test_a_folder_that_may_not_be_read_holds_no_runs(folder, monkeypatch):
+    real = os.scandir
+
+    def scandir(path):
+        if Path(path).name == "notes":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert len(find_runs([folder / "runs"])) == 3
+    assert find_runs([folder / "runs" / "notes"]) == [folder / "runs" / "notes"]
+
+
+@pytest.mark.parametrize(
+    ("method", "module", "said"),
+    [
+        ("tsne", "openTSNE", "t-SNE needs openTSNE: pip install 'torchlace[report]'"),
+        ("umap", "umap", "UMAP needs umap-learn: pip install umap-learn"),
+    ],
+)
+def test_a_missing_package_is_told_before_the_work(method, module, said, folder):
+    (folder / "without" / module).mkdir(parents=True)
+    text = f"raise ModuleNotFoundError('No module named {module}')"
+    (folder / "without" / module / "__init__.py").write_text(text)
+    run = folder / "runs" / "softmax-0"
+    for kept in ("features.safetensors", "evaluation.json"):
+        (run / kept).unlink()
+    command = ("report", "runs/softmax-0", "--method", method)
+    without = {"folder": folder, "before_all_else": folder / "without"}
+    done = torchlace(*command, **without)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"error: {said}")
+    assert done.err.count("\n") == 1
+    assert not (run / "features.safetensors").exists()
+    # What was laid out elsewhere needs no package, and what can't be shown neither.
+    assert torchlace("report", "runs/softmax-0", "--method", "pca", **without).code == 0
+    done = torchlace("report", "runs/unfinished", "--method", method, **without)
+    assert "not finished" in done.err
+    assert said not in done.err
 
 
 def test_a_report_and_a_comparison_take_folders(folder):

@@ -105,13 +105,13 @@ def fresh(*arguments, folder, command=("-m", "torchlace.cli"), **environment):
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def watched(*arguments, folder):
+def watched(*arguments, folder, columns=200):
     """The command with its errors on a terminal: exit code, output, what the terminal got."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "torchlace.cli", *arguments],
         cwd=folder,
-        env={**os.environ, **QUIET, "TERM": "xterm"},
+        env={**os.environ, **QUIET, "TERM": "xterm", "COLUMNS": str(columns)},
         stdout=subprocess.PIPE,
         stderr=slave,
     )

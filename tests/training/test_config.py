@@ -58,6 +58,36 @@ def test_options_win_over_the_file(tmp_path):
     assert (config.epochs, config.seed, config.head_options) == (1, 7, {"scale": 4.5})
 
 
+def test_options_of_the_head_win_one_by_one(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("head: arcface\nhead_options: {margin: 0.2, scale: 30}\n")
+    given = {"head_options": {"scale": 16}}
+    merged = TrainConfig.from_yaml(path, **given)
+    assert merged.head_options == {"margin": 0.2, "scale": 16}
+    assert TrainConfig.from_yaml(path, head="arcface", **given) == merged
+    # Those of one head say nothing of another.
+    assert TrainConfig.from_yaml(path, head="lace", **given).head_options == {"scale": 16}
+    assert TrainConfig.from_yaml(path, head="lace").head_options == {}
+    path.write_text("head_options: {scale: 3, background: learned}\n")
+    assert len(TrainConfig.from_yaml(path, head="lace", **given).head_options) == 2
+
+
+def test_options_of_the_head_on_the_command_line_leave_the_others(tmp_path):
+    (tmp_path / "a.yaml").write_text("head: arcface\nhead_options: {margin: 0.2, scale: 30}\n")
+    command = ("train", "--config", "a.yaml", "--epochs", 1, "--json")
+    one = torchlace(*command, "--head-option", "scale=16", "--run", "one", folder=tmp_path)
+    assert one.code == 0, one.err
+    assert Run(tmp_path / "one").config().head_options == {"margin": 0.2, "scale": 16}
+    other = torchlace(*command, "--head", "softmax", "--run", "other", folder=tmp_path)
+    assert other.code == 0, other.err
+    assert Run(tmp_path / "other").config().head_options == {}
+
+
+def test_files_of_mixed_sizes_are_not_shrunk_below_what_the_protocol_resizes_to():
+    assert TrainConfig().mixed_size == (224, 224)
+    assert TrainConfig(protocol="paper").mixed_size == (256, 256)
+
+
 def written(text, tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text(text)

@@ -52,9 +52,11 @@ def test_a_finished_run_is_left_alone_unless_asked(tmp_path):
     assert elsewhere.err == again.err
 
     (tmp_path / "run" / "notes.txt").write_text("mine")
+    (tmp_path / "run" / "model.onnx").write_text("what export made of the run")
     anew = torchlace(*other, "--overwrite", folder=tmp_path)
     assert anew.code == 0
     assert len(anew.err.splitlines()) == 2
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "run" / "model.onnx").exists()
     assert len(list((tmp_path / "run").glob("events*"))) == 1
     assert "head: softmax" in (tmp_path / "run" / "config.yaml").read_text()

@@ -10,6 +10,7 @@ from training.processes import metrics, outcome, torchlace
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.training import Run, RunError, TrainConfig, train
+from torchlace.training.rundir import write_whole
 
 CONFIG = TrainConfig(epochs=2)
 # config; checkpoint, weights, metrics of two epochs; weights with their temperature; result
@@ -92,6 +93,16 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(RunError, match=r"config\.yaml could not be written \(Permission denied\)"):
         train(CONFIG, tmp_path / "run")
+
+
+def test_a_file_system_that_may_only_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(path, *arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)  # it says so even of a file that is not there
+    with pytest.raises(RunError, match=r"a could not be written \(Read-only file system\)"):
+        write_whole(tmp_path / "a", lambda file: file.write(b""))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import typer
 
 # What stands in a table for a figure that there is none of.
 UNKNOWN = "–"
+_WIDEST = 1_000_000
 
 
 @contextmanager
@@ -34,12 +35,16 @@ def plain_errors() -> Iterator[None]:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on the terminal; columns of numbers to the right, and never cut."""
+    """A table; columns of numbers to the right, and never cut. Without names there is no header.
+
+    On a terminal it is as wide as that; in a file or pipe every row is a line.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(show_header=any(columns))
     for number, column in enumerate(columns):
         cells = [row[number].replace(",", "") for row in rows if row[number] != UNKNOWN]
         if all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in cells):
@@ -49,12 +54,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
             table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    # A file or pipe has no width; rich would take 80 and wrap what fits on no such line.
-    shown = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if shown else 200)
-    unbounded = console.options.update(max_width=10_000)
-    if console.measure(table, options=unbounded).minimum > console.width:
+    console = Console()
+    needed = console.measure(table, options=console.options.update(max_width=_WIDEST))
+    if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
+        console.width = needed.maximum
+    elif needed.minimum > console.width:
         table.box, table.padding = None, (0, 1, 0, 0)
+    # Beside the table rather than of it, whose width it would be broken to.
+    console.print(Text(title, "italic"), soft_wrap=True)
     console.print(table)
 
 

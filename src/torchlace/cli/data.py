@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors
+from torchlace.cli.common import number, plain_errors, print_table
 
 if TYPE_CHECKING:
     from torchlace.data import ImageData
@@ -42,13 +42,20 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps({"root": str(place), "sets": rows}, indent=1))
         return
-    table = _table(
-        f"Sets of images (packs in {place})", "name", "images", "classes", "what", "here"
+    print_table(
+        f"Sets of images (packs in {place})",
+        ["name", "images", "classes", "what", "here"],
+        [
+            [
+                row["name"],
+                number(row["images"], 0),
+                number(row["classes"], 0),
+                row["what"],
+                row["here"],
+            ]
+            for row in rows
+        ],
     )
-    for row in rows:
-        count = f"{row['images']:,}" if row["images"] else ""
-        table.add_row(row["name"], count, str(row["classes"] or ""), row["what"], row["here"])
-    _print(table)
 
 
 @app.command()
@@ -98,7 +105,7 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
         print(json.dumps(report.to_dict(), indent=1))
     else:
         if report.train:
-            _print(_summary(report.to_dict()))
+            _print_summary(report.to_dict())
         for note in report.notes:
             typer.echo(f"note: {note}")
         for problem in report.problems:
@@ -127,7 +134,7 @@ def show(
     if as_json:
         print(json.dumps({**facts, "sheet": str(path)}, indent=1))
         return
-    _print(_summary(facts))
+    _print_summary(facts)
     if data.skipped:
         typer.echo(f"left out {counted(len(data.skipped), 'file')} that can't be read:")
     for each in data.skipped:
@@ -182,31 +189,16 @@ def _facts(data: ImageData) -> dict[str, Any]:
     }
 
 
-def _summary(facts: dict[str, Any]) -> Any:
+def _print_summary(facts: dict[str, Any]) -> None:
     channels, height, width = facts["shape"]
-    table = _table(facts["name"], "", "")
     low, high = min(facts["train_counts"]), max(facts["train_counts"])
     each = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    table.add_row("images", f"{facts['train']:,} for training, {facts['test']:,} for testing")
-    table.add_row("shape", f"{width} × {height}, {channels} channel{'s' * (channels > 1)}")
-    table.add_row("classes", f"{len(facts['class_names'])}, each with {each} training images")
-    table.add_row("digest", facts["digest"])
+    rows = [
+        ["images", f"{facts['train']:,} for training, {facts['test']:,} for testing"],
+        ["shape", f"{width} × {height}, {counted(channels, 'channel')}"],
+        ["classes", f"{len(facts['class_names'])}, each with {each} training images"],
+        ["digest", facts["digest"]],
+    ]
     if facts.get("identity"):
-        table.add_row("known as", facts["identity"])
-    table.show_header = False
-    return table
-
-
-def _table(title: str, *columns: str) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("images", "classes") else "left")
-    return table
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    Console().print(table)
+        rows.append(["known as", facts["identity"]])
+    print_table(facts["name"], ["", ""], rows)

@@ -26,12 +26,14 @@ def evaluate(
 ) -> None:
     """Examine a trained run on its test images, and keep the figures beside it."""
     with plain_errors():
+        from torchlace.evaluation.labels import distinct_names
         from torchlace.inspection import inspect
 
         with watching() as watcher:
             found = inspect(run, device=device, reporter=watcher, refresh=refresh, root=root)
     scores = found.scores
-    classes = dict(zip(found.class_names, scores["class_accuracy"], strict=True))
+    names = distinct_names(found.class_names)
+    classes = dict(zip(names, scores["class_accuracy"], strict=True))
     if as_json:
         typer.echo(json.dumps({"run": str(run), **scores, "classes": classes}))
         return

@@ -33,6 +33,7 @@ def predict(
         import torch
 
         from torchlace.data import BadImagesError, decode_image, image_files
+        from torchlace.evaluation.labels import distinct_names
 
         files: list[Path] = []
         for path in images:
@@ -45,17 +46,17 @@ def predict(
         if not trained.finished:
             typer.echo(_unfinished(trained), err=True)
         where = next(model.parameters()).device
-        names, size = facts["class_names"], tuple(facts["size"])
+        names, size = distinct_names(facts["class_names"]), tuple(facts["size"])
         results: list[dict[str, Any]] = []
         for start in range(0, len(files), 256):
             batch, decoded = [], []
             for path in files[start : start + 256]:
                 try:
                     decoded.append(decode_image(path, channels=facts["channels"], size=size))
-                except BadImagesError:
+                except BadImagesError as error:
                     if not skip_bad:
                         raise
-                    typer.echo(f"left out {path}: it can't be read", err=True)
+                    typer.echo(f"left out {error.bad[0]}", err=True)
                 else:
                     batch.append(path)
             if not batch:

@@ -28,8 +28,11 @@ def report(
     A run that can't be shown is listed with the reason; the exit code is 1 if none can.
     """
     with plain_errors():
+        from torchlace.inspection import check_method
         from torchlace.report import write_report
+        from torchlace.report.finding import find_runs
 
+        check_method(method, find_runs(runs))  # type: ignore[arg-type]  # checked there
         with watching() as watcher:
             written = write_report(
                 runs,

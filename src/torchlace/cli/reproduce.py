@@ -175,12 +175,14 @@ def _run(
     tasks: Sequence[Task], runs: Path, engine: str, retry_failed: bool, options: dict[str, Any]
 ) -> Outcome:
     from torchlace.experiments import State, make_engine, run_grid
-    from torchlace.experiments.cells import require_data
+    from torchlace.experiments.cells import require_data, require_layouts
     from torchlace.experiments.state import task_state
 
     chosen = make_engine(engine, **options)
     if engine == "local":
-        require_data(task for task in tasks if task_state(task, runs) is not State.DONE)
+        left = [task for task in tasks if task_state(task, runs) is not State.DONE]
+        require_data(left)
+        require_layouts(left)
     return run_grid(
         tasks,
         runs,
@@ -210,7 +212,7 @@ def _show(
     if form == "jsonl":
         text = to_lines(records.values())
     else:
-        width = shutil.get_terminal_size((120, 24)).columns
+        width = shutil.get_terminal_size((240, 24)).columns
         styled = out is None and sys.stdout.isatty()
         folder = out.parent if out else Path()
         table = make_table(experiment, records)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from torchlace.cli.bars import reporter as make_reporter
 from torchlace.cli.common import plain_errors
 
 Str = str | None
@@ -56,7 +55,11 @@ def train(
         ),
     ] = None,
     head_option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE (YAML), an option of the head; repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE (YAML), an option of the head; repeatable. Others that --config has "
+            "stay, unless --head names another head."
+        ),
     ] = None,
     protocol: Annotated[
         Str, typer.Option(help="native or paper (224 px).", show_default="native")
@@ -65,7 +68,7 @@ def train(
         Int,
         typer.Option(
             help="Side that images are brought to.",
-            show_default="their own; 224 where they differ",
+            show_default="their own; 224 (paper: 256) where they differ or exceed 512",
         ),
     ] = None,
     mirror: Annotated[
@@ -141,15 +144,16 @@ def train(
             TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
         )
         path = run or Path("runs") / _name(settings)
-        reporter = _reporter(quiet or as_json)
+        reporter = make_reporter(settings.epochs, quiet or as_json)
         try:
             result = start(settings, path, reporter=reporter, overwrite=overwrite)
         except InterruptedRun as stop:
-            reporter.close()
+            reporter.close()  # first, so that no bar is left where this is said
             if int(os.environ.get("LOCAL_RANK", "0")) == 0:
                 typer.echo(str(stop), err=True)
             raise typer.Exit(130) from None
-        reporter.close()
+        finally:
+            reporter.close()
     if not result:  # another rank than the first
         return
     if as_json:
@@ -175,84 +179,3 @@ def _option(text: str) -> tuple[str, Any]:
     if not equals:
         raise ValueError(f"--head-option takes NAME=VALUE, got {text!r}")
     return name, yaml.safe_load(value)
-
-
-def _reporter(quiet: bool) -> Any:
-    from torchlace.training import Silent
-
-    if quiet:
-        reporter: Any = Silent()
-        reporter.close = lambda: None
-        return reporter
-    return _Bars() if sys.stderr.isatty() else _Lines()
-
-
-class _Lines:
-    """Plain lines, for logs."""
-
-    def message(self, text: str) -> None:
-        typer.echo(text, err=True)
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        pass
-
-    def epoch(self, row: dict[str, Any], epochs: int) -> None:
-        self.message(summary(row, epochs))
-
-    def close(self) -> None:
-        pass
-
-
-class _Bars:
-    """A bar that moves with the steps, and a line for every epoch."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-        from torchlace.training.together import companion
-
-        self.progress = Progress(
-            "{task.description}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            transient=True,
-            console=Console(stderr=True),
-        )
-        if not companion():  # of several processes, only one will be asked for a bar
-            self.progress.start()
-        self.task = self.progress.add_task("start", total=None)
-        self.shown = 0.0
-        self.last = ""
-
-    def message(self, text: str) -> None:
-        self.progress.console.print(text, markup=False)
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        now = time.monotonic()
-        if now - self.shown > 0.1:
-            self.shown = now
-            self.progress.start()
-            self.progress.update(
-                self.task, description=f"epoch {epoch}{self.last}", completed=step, total=steps
-            )
-
-    def epoch(self, row: dict[str, Any], epochs: int) -> None:
-        self.last = (
-            f"/{epochs}, loss {row['train_loss']:.3f}, accuracy {row['val_accuracy']:.1f} %, "
-            f"{row['images_per_second']:,.0f} images/s"
-        )
-        self.message(summary(row, epochs))
-
-    def close(self) -> None:
-        self.progress.stop()
-
-
-def summary(row: dict[str, Any], epochs: int) -> str:
-    """One epoch in a line."""
-    return (
-        f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  validation loss "
-        f"{row['val_loss']:.4f}, accuracy {row['val_accuracy']:.2f} %  "
-        f"{row['images_per_second']:,.0f} images/s  {row['seconds']:.1f} s"
-    )

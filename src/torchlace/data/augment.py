@@ -211,8 +211,8 @@ def protocol_transforms(
     Args:
         protocol: ``"native"``: the data's own size and statistics; ``"paper"``: resized to 256,
             224 pixels cropped, ImageNet's statistics, grey repeated to three channels.
-        data: what it is applied to. Images of files are best loaded with ``size=256`` for
-            ``"paper"``.
+        data: what it is applied to. Image files that differ in size are best loaded with
+            ``mixed_size=(256, 256)`` for ``"paper"``, which would else enlarge them again.
         stats: mean and deviation for ``"native"``, see :func:`channel_statistics`; None computes
             those of all training images.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchlace._text import counted
 from torchlace.data.digest import image_hashes
 from torchlace.data.errors import DataError, MissingDataError
 from torchlace.data.images import ImageData, Images
@@ -112,7 +113,8 @@ def report_on(data: ImageData) -> CheckReport:
     if repeated:
         report.notes.append(f"{repeated} training images are copies of others")
     if data.skipped:
-        report.notes.append(f"{len(data.skipped)} image files can't be read: {data.skipped[0]} ...")
+        files = counted(len(data.skipped), "image file")
+        report.notes.append(f"{files} can't be read, the first: {data.skipped[0]}")
     return report
 
 

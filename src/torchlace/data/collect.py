@@ -17,7 +17,8 @@ from torchlace.data.files import FileImages
 from torchlace.data.images import Images, MemoryImages
 from torchlace.data.listing import Listing
 
-_MIXED_SIZE = 224
+# Larger ones are photographs rather than what a network is meant to see whole.
+_LARGEST = 512
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,8 +39,17 @@ class Collected:
     bad: tuple[BadImage, ...]
 
 
-def collect(listing: Listing, size: int | None, skip_bad: bool, memory_limit: int) -> Collected:
+def collect(
+    listing: Listing,
+    size: int | None,
+    mixed_size: tuple[int, int],
+    skip_bad: bool,
+    memory_limit: int,
+) -> Collected:
     """Decode every listed file, into memory if all fit below ``memory_limit`` bytes.
+
+    Without a ``size`` they keep theirs; where they differ in it, or it is more than 512 pixels,
+    they get ``mixed_size``.
 
     Raises:
         BadImagesError: if some can't be used and ``skip_bad`` is False.
@@ -48,7 +58,7 @@ def collect(listing: Listing, size: int | None, skip_bad: bool, memory_limit: in
     good = [index for index, header in enumerate(headers) if isinstance(header, Header)]
     known = [header for header in headers if isinstance(header, Header)]
     channels = 1 if all(header.grey for header in known) else 3
-    shape = _common_size(known) if size is None else (size, size)
+    shape = _common_size(known, mixed_size) if size is None else (size, size)
     labels = torch.tensor(listing.labels)
     if len(headers) * channels * shape[0] * shape[1] <= memory_limit:
         pixels = torch.zeros(len(headers), channels, *shape, dtype=torch.uint8)
@@ -81,9 +91,10 @@ def subset(images: Images, indices: Tensor) -> Images:
     return MemoryImages(images.batch(indices), labels)
 
 
-def _common_size(headers: Sequence[Header]) -> tuple[int, int]:
+def _common_size(headers: Sequence[Header], mixed_size: tuple[int, int]) -> tuple[int, int]:
     sizes = {(header.height, header.width) for header in headers}
-    return sizes.pop() if len(sizes) == 1 else (_MIXED_SIZE, _MIXED_SIZE)
+    alike = len(sizes) == 1 and max(max(size) for size in sizes) <= _LARGEST
+    return sizes.pop() if alike else mixed_size
 
 
 def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | BadImage]:

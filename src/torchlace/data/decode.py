@@ -118,7 +118,7 @@ def _reason(path: Path, error: Exception) -> str:
     if path.stat().st_size == 0:
         return "empty file"
     if type(error).__name__ == "UnidentifiedImageError":
-        return "not an image that Pillow can read"
+        return "not an image that Pillow can read; convert it to JPEG or PNG"
     if type(error).__name__ == "DecompressionBombError":
         return f"enormous: more than {2 * MAX_PIXELS:,} pixels"
     return str(error) or type(error).__name__

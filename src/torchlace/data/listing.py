@@ -9,17 +9,18 @@ from pathlib import Path
 
 from torchlace.data.errors import DataError
 
+# A camera's HEIC too, which only some installations read: a set must not shrink without a word.
 SUFFIXES = frozenset(
-    f".{suffix}" for suffix in ("jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "jp2")
-) | {".ppm", ".pgm", ".pbm", ".pnm"}
+    f".{suffix}"
+    for suffix in (
+        *("jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "jp2", "avif"),
+        *("ppm", "pgm", "pbm", "pnm", "heic", "heif"),
+    )
+)
 _PARTS = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
+    "train": ("train", "training"),
+    "test": ("test", "testing", "holdout", "heldout"),
+    "val": ("val", "valid", "validation", "dev", "development", "eval", "evaluation"),
 }
 
 
@@ -44,7 +45,9 @@ def list_folder(folder: Path) -> Listing:
     """Image files of class folders, possibly below ``train`` and ``test`` or ``val``.
 
     Without ``test``, ``val`` is the test set; with it, ``val`` joins the training images, of which
-    the validation images are drawn. Hidden files and those without an image's suffix don't count.
+    the validation images are drawn. Other usual names are understood too: ``training``;
+    ``testing`` and ``holdout``; ``valid``, ``validation``, ``dev``, ``eval`` and ``evaluation`` for
+    ``val``. Hidden files and those without an image's suffix don't count.
 
     Example:
         >>> import tempfile
@@ -107,20 +110,36 @@ Row = tuple[Path, str, str]
 
 def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
     """Subfolders that are parts of a split rather than classes."""
-    subs = _subfolders(folder)
-    named = [(sub, _PARTS.get(sub.name.lower(), "")) for sub in subs]
-    if not any(part == "train" and _subfolders(sub) for sub, part in named):
+    named = [(sub, _part(sub.name)) for sub in _subfolders(folder)]
+    classes = {sub.name: {each.name for each in _subfolders(sub)} for sub, _ in named}
+    train = next((sub.name for sub, part in named if part == "train" and classes[sub.name]), None)
+    if train is None:
         return None
     others = [sub.name for sub, part in named if not part]
     if not others:
         return named
     # A class may be called train; beside a test with class folders of its own it hardly is one.
-    if any(part in ("test", "val") and _subfolders(sub) for sub, part in named):
-        raise DataError(
-            f"{folder}: holds train and test folders beside {_some(others)}; move what is no part "
-            "of the set elsewhere, or give a CSV of paths and labels"
-        )
+    for sub, part in named:
+        if part in ("test", "val") and classes[sub.name]:
+            raise DataError(
+                f"{folder}: holds {train} and {sub.name} folders beside {_some(others)}; move what "
+                "is no part of the set elsewhere, or give a CSV of paths and labels"
+            )
+    for other in others:
+        same = sorted(classes[train] & classes[other])
+        if same:
+            raise DataError(
+                f"{folder}: {train} and {other} hold folders of the same names ({_some(same)}), so "
+                f"they hardly are classes; call {other} test if it is there to test on, else move "
+                "it elsewhere, or give a CSV of paths and labels"
+            )
     return None
+
+
+def _part(name: str) -> str:
+    """Which part of a split is called so; an empty text for none."""
+    plain = name.lower().translate(str.maketrans("", "", "-_ "))
+    return next((part for part, names in _PARTS.items() if plain in names), "")
 
 
 def _class_files(folder: Path) -> list[Row]:
@@ -142,12 +161,13 @@ def _class_files(folder: Path) -> list[Row]:
 
 def _csv_row(row: dict[str, str], path: Path, line: int) -> Row:
     file, label = (row["path"] or "").strip(), (row["label"] or "").strip()
-    part = (row.get("split") or "").strip().lower()
+    split = (row.get("split") or "").strip()
+    part = _part(split)
     if not file or not label:
         raise DataError(f"{path}, line {line}: the path or the label is missing")
-    if part and part not in _PARTS:
-        raise DataError(f"{path}, line {line}: split must be train, test or val, got {part!r}")
-    return path.parent / file, label, _PARTS.get(part, "")
+    if split and not part:
+        raise DataError(f"{path}, line {line}: split must be train, test or val, got {split!r}")
+    return path.parent / file, label, part
 
 
 def _listing(rows: Sequence[Row], source: Path) -> Listing:

@@ -29,6 +29,7 @@ def load_data(
     root: Path | str | None = None,
     *,
     size: int | None = None,
+    mixed_size: tuple[int, int] = (224, 224),
     skip_bad: bool = False,
     test_fraction: float = 0.2,
     seed: int = 0,
@@ -43,7 +44,9 @@ def load_data(
             with the columns path, label and, if it likes, split.
         root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
         size: height and width to bring the images to: the shorter side is resized, the centre cut
-            out. By default images keep their size; image files that differ in size get 224.
+            out. By default images keep their size, unless they are files that differ in size or
+            have a side of more than 512 pixels.
+        mixed_size: height and width of such files.
         skip_bad: go on without image files that can't be read, listed in ``skipped``; by default
             they are an error.
         test_fraction: how much of each class to test on, where the source doesn't say. The
@@ -63,13 +66,15 @@ def load_data(
     """
     if size is not None:
         check_count("size", size)
+    for side in mixed_size:
+        check_count("mixed_size", side)
     name = str(source)
     if name == "digits":
         return _from_arrays(name, *_digits(), KNOWN[name].class_names, size)
     path = _find(name, data_root(root))
     if path.is_dir() or path.suffix.lower() == ".csv":
         listing = list_folder(path) if path.is_dir() else list_csv(path)
-        collected = collect(listing, size, skip_bad, memory_limit)
+        collected = collect(listing, size, mixed_size, skip_bad, memory_limit)
         return _from_listing(path.resolve().stem, listing, collected, test_fraction, seed)
     name = name if name in KNOWN else path.stem
     return _from_pack(name, path, size, test_fraction, seed)

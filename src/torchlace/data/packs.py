@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torchlace.data.errors import DataError, MissingDataError
+from torchlace.data.writing import write_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -75,16 +76,7 @@ def write_pack(path: Path | str, arrays: Mapping[str, npt.NDArray[Any]]) -> Path
         See :func:`read_pack`.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
     return path
 
 

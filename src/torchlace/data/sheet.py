@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchlace.data.errors import require
 from torchlace.data.images import ImageData
+from torchlace.data.writing import write_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,8 +56,7 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
         for column, image in enumerate(data.train.batch(_examples(data, row, columns))):
             sheet.paste(_thumbnail(image, cell), (left + column * step, y))
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, format="PNG")
+    write_file(path, lambda file: sheet.save(file, format="PNG"))
     return path
 
 

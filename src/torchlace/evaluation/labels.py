@@ -1,6 +1,9 @@
-"""What every figure of merit asks of labels."""
+"""What every figure of merit asks of labels, and names for them."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -32,3 +35,18 @@ def check_labels(rows: Tensor, labels: Tensor) -> Tensor:
             f"{wrong.unique().tolist()[:5]}; do labels start at 0?"
         )
     return labels.long()
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Names of classes with the label behind those that several have, so that none hides another.
+
+    Example:
+        >>> distinct_names(["crane", "gull", "crane"])
+        ['crane (0)', 'gull', 'crane (2)']
+    """
+    found = list(names)
+    while len(counts := Counter(found)) < len(found):
+        found = [
+            f"{name} ({label})" if counts[name] > 1 else name for label, name in enumerate(found)
+        ]
+    return found

@@ -115,3 +115,20 @@ def require_data(tasks: Iterable[Task]) -> None:
                 f"no {pack}: get it by `torchlace data fetch {known.pack}`, say where it is by "
                 "--root, or leave it out by --datasets"
             )
+
+
+def require_layouts(tasks: Iterable[Task]) -> None:
+    """Raise unless what lays out features as these runs need it is installed.
+
+    Raises:
+        ImportError: with what to install.
+
+    Example:
+        >>> require_layouts([Task(TrainConfig(), embeddings=("raw-pca-3d",))])
+    """
+    import torch
+
+    from torchlace.evaluation.embedding import embed
+
+    for method in {name.split("-")[1] for task in tasks for name in task.embeddings}:
+        embed(torch.eye(5), method)  # type: ignore[arg-type]  # checked when it was read

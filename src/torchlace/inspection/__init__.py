@@ -1,6 +1,6 @@
 """A finished run examined: its features, kept beside it, and all figures of merit."""
 
-from torchlace.inspection.embeddings import Embedded, embedding
+from torchlace.inspection.embeddings import Embedded, check_method, embedding
 from torchlace.inspection.inspection import Inspection, inspect
 from torchlace.inspection.loading import LoadedRun, load_run
 from torchlace.inspection.watching import Quiet, Watcher
@@ -11,6 +11,7 @@ __all__ = [
     "LoadedRun",
     "Quiet",
     "Watcher",
+    "check_method",
     "embedding",
     "inspect",
     "load_run",

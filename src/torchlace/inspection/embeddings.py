@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +19,9 @@ from torchlace._checks import check_choice, check_count
 from torchlace.data import stratified_split
 from torchlace.evaluation.embedding import Method, embed
 from torchlace.inspection.inspection import Inspection
+from torchlace.inspection.keeping import keep
 from torchlace.inspection.watching import Quiet, Watcher
-from torchlace.training.rundir import write_whole
+from torchlace.training.rundir import Run
 
 FORMAT = 1
 
@@ -65,7 +67,7 @@ def embedding(
     """
     check_count("samples", samples, 5)
     points, signatures = _space(inspection, space)
-    path = inspection.path / f"embedding-{space}-{method}-{dim}d.npz"
+    path = _path(inspection.path, space, method, dim)
     key = {**inspection.key, "format": FORMAT, "samples": samples, "seed": seed}
     kept = _kept(path, key)
     if kept is not None:
@@ -81,8 +83,23 @@ def embedding(
         progress=lambda done, total: watcher.progress(f"{method}, {space}", done, total),
     )
     found = Embedded(indices.numpy(), placed[: len(indices)], placed[len(indices) :])
-    _keep(path, found, key)
+    keep(path, _packed(found, key), watcher)
     return found
+
+
+def check_method(method: Method, runs: Iterable[Path], dim: Literal[2, 3] = 3) -> None:
+    """Raise, before features are extracted, where the package that lays them out is missing.
+
+    Runs that are laid out already or unfinished need none.
+
+    Raises:
+        ImportError: with what to install.
+
+    Example:
+        >>> check_method("pca", [Path("runs/demo")])
+    """
+    if any(Run(path).finished and not _path(path, "raw", method, dim).exists() for path in runs):
+        embed(torch.eye(5), method)
 
 
 def draw(labels: Tensor, samples: int, seed: int) -> Tensor:
@@ -97,6 +114,10 @@ def draw(labels: Tensor, samples: int, seed: int) -> Tensor:
     return stratified_split(labels, samples / len(labels), seed)[1]
 
 
+def _path(run: Path, space: str, method: str, dim: int) -> Path:
+    return run / f"embedding-{space}-{method}-{dim}d.npz"
+
+
 def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:
     if check_choice("space", space, ("raw", "whitened")) == "raw":
         return inspection.features, inspection.raw_signatures
@@ -108,11 +129,11 @@ def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:
     return inspection.whitened, inspection.signatures
 
 
-def _keep(path: Path, found: Embedded, key: dict[str, Any]) -> None:
+def _packed(found: Embedded, key: dict[str, Any]) -> bytes:
     content = io.BytesIO()
     text = np.frombuffer(json.dumps(key).encode(), np.uint8)
     np.savez_compressed(content, key=text, **vars(found))
-    write_whole(path, lambda file: file.write(content.getvalue()))
+    return content.getvalue()
 
 
 def _kept(path: Path, key: dict[str, Any]) -> Embedded | None:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from torchlace._checks import checks
 from torchlace.data import DataError, ImageData
+from torchlace.inspection.keeping import keep
 from torchlace.inspection.loading import LoadedRun, file_digest, read_data
 from torchlace.inspection.watching import Watcher
 from torchlace.training import RunError
 from torchlace.training.batches import Batches, prepared
-from torchlace.training.rundir import write_whole
 
 NAME = "features.safetensors"
 _BATCH = 512
@@ -55,7 +55,7 @@ def extract(
     if kept is not None and kept.key["data"] == data.digest:
         return kept
     found = _pass_through(loaded, data, {"weights": weights, "data": data.digest}, watcher)
-    _keep(loaded.run.path / NAME, found)
+    keep(loaded.run.path / NAME, _packed(found), watcher)
     return found
 
 
@@ -90,12 +90,11 @@ def _pass_through(
     return Extracted(key, everything, torch.cat(logits).cpu(), torch.cat(labels).cpu())
 
 
-def _keep(path: Path, found: Extracted) -> None:
+def _packed(found: Extracted) -> bytes:
     from safetensors.torch import save
 
     tensors = {name: getattr(found, name) for name in ("features", "logits", "labels")}
-    content = save({name: each.contiguous() for name, each in tensors.items()}, found.key)
-    write_whole(path, lambda file: file.write(content))
+    return save({name: each.contiguous() for name, each in tensors.items()}, found.key)
 
 
 def _kept(path: Path, weights: str) -> Extracted | None:

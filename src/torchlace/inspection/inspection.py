@@ -23,11 +23,12 @@ from torchlace.evaluation import (
 )
 from torchlace.functional import unit
 from torchlace.inspection.extraction import Extracted, extract
+from torchlace.inspection.keeping import keep
 from torchlace.inspection.loading import load_run, read_history, read_result, read_settings
 from torchlace.inspection.spaces import Spaces, spaces
 from torchlace.inspection.watching import Quiet, Watcher
 from torchlace.training import Run, TrainConfig
-from torchlace.training.rundir import versions, write_whole
+from torchlace.training.rundir import versions
 
 NAME = "evaluation.json"
 # Raised whenever a figure changes its meaning, so that those written before are made anew.
@@ -113,7 +114,7 @@ def inspect(
         scores = _finite(_scores(found, seen, temperature, watcher))
         scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
         text = json.dumps(scores, indent=1, allow_nan=False)
-        write_whole(run.path / NAME, lambda file: file.write(text.encode()))
+        keep(run.path / NAME, text.encode(), watcher)
     return Inspection(
         path=run.path,
         config=loaded.config,

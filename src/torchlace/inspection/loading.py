@@ -144,7 +144,15 @@ def read_data(loaded: LoadedRun, root: Path | None = None) -> ImageData:
     """The images that the run was trained and tested on, or what has become of them."""
     config = loaded.config
     place = root or (Path(config.root) if config.root else None)
-    return load_data(config.data, place, size=config.image_size, skip_bad=config.skip_bad)
+    # Files that differ in size get the one that the run has recorded: it may have been made when
+    # all had that size, or by another version.
+    return load_data(
+        config.data,
+        place,
+        size=config.image_size,
+        mixed_size=tuple(loaded.facts["size"]),
+        skip_bad=config.skip_bad,
+    )
 
 
 def file_digest(path: Path) -> str:

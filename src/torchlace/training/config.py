@@ -127,6 +127,11 @@ class TrainConfig:
             return self.backbone
         return "small-cnn" if self.data == "digits" else "resnet18"
 
+    @property
+    def mixed_size(self) -> tuple[int, int]:
+        """What image files that differ in size are brought to: what the protocol crops from."""
+        return (256, 256) if self.protocol == "paper" else (224, 224)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for YAML."""
         values = dataclasses.asdict(self)
@@ -163,8 +168,19 @@ class TrainConfig:
 
     @classmethod
     def from_yaml(cls, path: Path | str, **overrides: Any) -> TrainConfig:
-        """From a YAML file, such as a run's config.yaml; ``overrides`` win."""
-        return cls.from_dict({**read_yaml(Path(path)), **overrides}, str(path))
+        """From a YAML file, such as a run's config.yaml; ``overrides`` win.
+
+        Of ``head_options`` those that are named win and the others stay, unless ``head`` is another
+        one: then the file's say nothing about it.
+        """
+        values = read_yaml(Path(path))
+        head = values.get("head", cls.head)
+        if overrides.get("head", head) != head:
+            values.pop("head_options", None)
+        options, mine = values.get("head_options"), overrides.get("head_options")
+        if isinstance(options, dict) and mine is not None:
+            overrides = {**overrides, "head_options": {**options, **mine}}
+        return cls.from_dict({**values, **overrides}, str(path))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

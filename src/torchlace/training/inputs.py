@@ -31,6 +31,7 @@ class Inputs:
             config.data,
             Path(config.root) if config.root else None,
             size=config.image_size,
+            mixed_size=config.mixed_size,
             skip_bad=config.skip_bad,
         )
         if config.mirror is not None:

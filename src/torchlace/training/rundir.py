@@ -8,6 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,10 @@ class Run:
 
 
 # Made from a run by those who watch or examine it.
-_DERIVED = ("events.out.tfevents", "features.safetensors", "evaluation.json", "embedding")
+_DERIVED = (
+    *("events.out.tfevents", "features.safetensors", "evaluation.json", "embedding"),
+    "model.onnx",
+)
 _PARTS = tuple(
     f".{name}" for name in ("config", "metrics", "last", "best", "result", "records", "shared")
 )
@@ -115,7 +119,8 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise RunError(
             f"{path} could not be written ({error.strerror}); what was there before is intact. "
             "Make room or choose another place, then start the same command again"

@@ -195,7 +195,13 @@ def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
     config = run.config
     place = root or (Path(config.root) if config.root else None)
     try:
-        data = load_data(config.data, place, size=config.image_size, skip_bad=config.skip_bad)
+        data = load_data(
+            config.data,
+            place,
+            size=config.image_size,
+            mixed_size=tuple(run.inspection.facts["size"]),
+            skip_bad=config.skip_bad,
+        )
     except (DataError, OSError) as error:
         watcher.message(f"note: no pictures of {config.data}: {error}")
         return None
