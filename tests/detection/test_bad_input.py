@@ -77,6 +77,19 @@ def test_a_band_that_does_not_vary_is_named(constant):
         RXDetector().fit(X)
 
 
+@pytest.mark.parametrize("constant", [0.0, 0.3, 1e6])
+def test_a_band_that_does_not_vary_is_named_under_a_window_too(constant):
+    image, target = scene()
+    image[..., 2] = constant
+    with pytest.raises(ValueError, match=r"1 of 8 bands do not vary over the image \(2\): drop"):
+        ACEDetector(target, window=(1, 5), threshold="cfar").fit(image).score_samples(image)
+
+
+def test_an_image_without_bands():
+    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
+        RXDetector().fit(scene()[0][..., :0])
+
+
 def test_bands_that_repeat_others():
     X = np.concatenate([BACKGROUND, BACKGROUND[:, :1] + BACKGROUND[:, 1:2]], axis=1)
     with pytest.raises(ValueError, match="is singular: some bands are sums of others"):

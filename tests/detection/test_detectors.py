@@ -83,6 +83,8 @@ def test_single_precision_in_and_out(name, window):
     scale = np.abs(double).max()
     np.testing.assert_allclose(single / scale, double / scale, atol=2e-5)
     assert scores(DETECTORS[name](), torch.from_numpy(image).half()).dtype == np.float32
+    foreign = scores(DETECTORS[name](window=window), image.astype(">f4"))
+    np.testing.assert_array_equal(foreign, single, strict=True)
 
 
 @pytest.mark.parametrize("name", DETECTORS)

@@ -70,7 +70,8 @@ def test_files_that_are_not_what_they_seem(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"not a readable \.npy"):
         read_cube(tmp_path / "objects.npy")
-    for wrong in (np.zeros(5), np.zeros((2, 2, 2, 2)), np.array([["a"]]), np.zeros((0, 4))):
+    wrongs = [np.zeros(5), np.zeros((2, 2, 2, 2)), np.array([["a"]]), np.zeros((0, 4))]
+    for wrong in (*wrongs, np.ones((2, 3), dtype=complex)):
         np.save(tmp_path / "wrong.npy", wrong)
         with pytest.raises(ValueError, match=r"of shape \(H, W, bands\) or \(N, bands\), got"):
             read_cube(tmp_path / "wrong.npy")

@@ -1,5 +1,7 @@
 """Signatures learned from bags: planted ones are found, and the algorithm is the published one."""
 
+import warnings
+
 import numpy as np
 import pytest
 from detection.scenes import correlated
@@ -140,3 +142,13 @@ def test_bad_options_are_errors():
         MIACE(covariance="samples").fit(GOOD, [1, 0, 1, 0])
     with pytest.raises(ValueError, match="max_iter must be at least 1"):
         MIACE(max_iter=0).fit(GOOD, [1, 0, 1, 0])
+
+
+def test_frames_are_bags_without_a_warning():
+    frames = pytest.importorskip("pandas").DataFrame
+    rng = np.random.default_rng(0)
+    bags, labels = [rng.normal(size=(20, 6)) for _ in range(6)], [1, 1, 1, 0, 0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = MIACE().fit([frames(bag) for bag in bags], labels)
+    np.testing.assert_array_equal(found.signature_, MIACE().fit(bags, labels).signature_)

@@ -12,6 +12,7 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 from torch import nn
 
 import torchlace as tl
@@ -49,24 +50,30 @@ def trained_head(name="lace"):
 
 
 def naive(score, x, logits, labels):
-    """Scores of samples by the statistics of these same samples."""
+    """Scores of samples by the statistics of four fifths of these same samples, five times."""
+    if score not in ("ace", "mahalanobis"):
+        return {
+            "head": logits.max(1),
+            "max-softmax": softmax(logits, 1).max(1),
+            "energy": logsumexp(logits, 1),
+        }[score]
+    parts = KFold(5, shuffle=True, random_state=0).split(x)
+    return np.mean([by_class_means(score, x, x[rows], labels[rows]) for rows, _ in parts], axis=0)
+
+
+def by_class_means(score, samples, x, labels):
+    """Scores of samples by the statistics of others."""
     means = np.stack([x[labels == c].mean(0) for c in np.unique(labels)])
     within = np.concatenate([x[labels == c] - means[i] for i, c in enumerate(np.unique(labels))])
     varying = x - x.mean(0) if score == "ace" else within
     inverse = np.linalg.inv(ledoit_wolf(varying, assume_centered=True)[0])
     if score == "ace":
-        y, t = x - means.mean(0), means - means.mean(0)
+        y, t = samples - means.mean(0), means - means.mean(0)
         top = y @ inverse @ t.T
         return (
             top / np.sqrt(np.outer(np.diag(y @ inverse @ y.T), np.diag(t @ inverse @ t.T)))
         ).max(1)
-    if score == "mahalanobis":
-        return -(cdist(x, means, "mahalanobis", VI=inverse).min(1) ** 2)
-    return {
-        "head": logits.max(1),
-        "max-softmax": softmax(logits, 1).max(1),
-        "energy": logsumexp(logits, 1),
-    }[score]
+    return -(cdist(samples, means, "mahalanobis", VI=inverse).min(1) ** 2)
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -106,6 +113,31 @@ def test_the_threshold_rejects_known_samples_at_the_rate_whatever_their_distribu
         rejected.append((guarded.score_samples(new) < guarded.threshold_).mean())
     # 49 held-out samples and rank 5: the chance is 5/50 exactly.
     assert abs(np.mean(rejected) - rate) < 5 * np.std(rejected) / np.sqrt(len(rejected))
+
+
+@pytest.mark.parametrize("count", [300, 1000])
+def test_the_rate_holds_where_statistics_come_from_the_same_samples(count):
+    """Few samples for the number of features, as with the validation images of a network."""
+
+    class Plain:
+        def decision_function(self, values):
+            return values[:, :3]
+
+        def predict(self, values):
+            return values[:, :3].argmax(1)
+
+    def some(rng, number, width=60):
+        labels = np.arange(number) % 3
+        noise = rng.normal(size=(number, width)) * np.linspace(0.2, 2, width)
+        return noise + 3 * np.eye(width)[labels], labels
+
+    rejected = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        guarded = OpenSet(Plain(), score="ace", false_rejection=0.1).fit(*some(rng, count))
+        rejected.append((guarded.score_samples(some(rng, 2000)[0]) < guarded.threshold_).mean())
+    error = np.std(rejected) / np.sqrt(len(rejected))
+    assert 0.08 < np.mean(rejected) < 0.1 + 3 * error
 
 
 def test_separation_counts_pairs():
@@ -247,3 +279,26 @@ def test_the_estimator_of_this_package():
     for score in ("ace", "head"):
         found = OpenSet(model, score=score).fit(X[held], Y[held]).evaluate(X[held], X[~KNOWN])
         assert found["auroc"] > 0.7
+
+
+@pytest.mark.parametrize("kind", ["arrays", "lists", "frames"])
+def test_models_of_scikit_learn_get_batches_too(logistic, kind):
+    import pandas
+
+    sizes = []
+
+    class Counting(LogisticRegression):
+        def decision_function(self, values):
+            sizes.append(len(values))
+            return super().decision_function(values)
+
+    make = {"arrays": np.asarray, "lists": np.ndarray.tolist, "frames": pandas.DataFrame}[kind]
+    known = make(X[KNOWN])
+    model = Counting(max_iter=100).fit(known, Y[KNOWN])
+    guarded = OpenSet(model, batch_size=400).fit(known, Y[KNOWN])
+    assert set(sizes) == {400, KNOWN.sum() % 400}
+    whole = OpenSet(model, batch_size=10**6).fit(known, Y[KNOWN])
+    assert guarded.threshold_ == pytest.approx(whole.threshold_, rel=1e-12)
+    np.testing.assert_array_equal(guarded.predict(make(X)), whole.predict(make(X)))
+    with pytest.raises(ValueError, match="minimum of 1 is required"):
+        guarded.predict(X[:0])

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
+from torchlace.detection.fitting import fit_anew
 from torchlace.detection.pixels import (
     Rows,
     as_rows,
@@ -19,6 +20,7 @@ from torchlace.detection.pixels import (
     check_finite,
     find_device,
     scoring_dtype,
+    unmasked,
 )
 from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whiten, whitening
 from torchlace.detection.window import Window, check_window, ring_size, sliding
@@ -49,11 +51,15 @@ class Detector(BaseEstimator):  # type: ignore[misc]
 
         Returns:
             The detector, with ``mean_``, ``covariance_``, ``whitening_`` (unless a window slides)
-            and ``n_samples_``, the number of pixels behind them.
+            and ``n_samples_``, the number of pixels behind them. A fit that fails changes nothing.
         """
+        return fit_anew(self, lambda detector: detector._fit(X))
+
+    def _fit(self, X: Any) -> None:
         check_number("false_alarm", self.false_alarm, 0, 1)
         check_choice("threshold", self.threshold, ("auto", "cfar", "empirical"))
         check_choice("covariance", self.covariance, COVARIANCES)
+        X, _ = self._unmasked(X)
         rows, shape = self._rows(X, reset=True)
         self.targets_ = self._targets(rows.shape[1])
         if self.window is None:
@@ -70,11 +76,22 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             self.background_size_ = int(np.prod(shape))
             scores = scores.reshape(self.background_size_, *scores.shape[len(shape) :])
             self.quantile_ = np.quantile(scores, 1 - self.false_alarm, axis=0, method="higher")
-        return self
 
     def score_samples(self, X: Any) -> Array:
-        """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets."""
+        """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.
+
+        Of a masked array pixels that are masked in any band are left out, and masked in the result.
+        """
         check_is_fitted(self)
+        X, known = self._unmasked(X)
+        scores = self._score_all(X)
+        if known is None:
+            return scores
+        full = np.full((*known.shape, *scores.shape[1:]), np.nan, scores.dtype)
+        full[known] = scores
+        return np.ma.array(full, mask=np.isnan(full), fill_value=np.nan)
+
+    def _score_all(self, X: Any) -> Array:
         rows, shape = self._rows(X, reset=False)
         if self.window is None:
             scores = self._score_rows(rows)
@@ -224,6 +241,16 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             return check_count("batch_size", self.batch_size)
         # What still fits into a cache, and what fills a GPU.
         return 2048 if device.type == "cpu" else 1 << 16
+
+    def _unmasked(self, X: Any) -> tuple[Any, Array | None]:
+        """What a mask leaves of the pixels and which those are; as they came if it hides none."""
+        X, known = unmasked(X)
+        if known is not None and self.window is not None:
+            raise ValueError(
+                f"{(~known).sum()} pixels are masked, which a window would slide over: cut the "
+                "image to where data is, or use no window"
+            )
+        return X, known
 
     def _rows(self, X: Any, reset: bool) -> tuple[Rows, tuple[int, ...]]:
         rows, shape = as_rows(X)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlace._checks import check_choice
 from torchlace.detection.base import Array, Convention, Detector, Threshold
 from torchlace.detection.null import ace_threshold, rx_threshold, smf_threshold
-from torchlace.detection.pixels import BandError
+from torchlace.detection.pixels import BandError, refuse_masked
 from torchlace.detection.statistics import Covariance
 from torchlace.detection.window import Window
 from torchlace.functional import ace
@@ -43,6 +43,7 @@ class _TargetDetector(Detector):
     def _targets(self, bands: int) -> Array:
         check_choice("convention", self.convention, ("classical", "paper"))
         target = self.target
+        refuse_masked(target, "target")
         if isinstance(target, Tensor):
             target = target.detach().cpu().resolve_conj()
             target = (target if target.is_complex() else target.double()).numpy()

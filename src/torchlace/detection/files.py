@@ -39,9 +39,9 @@ def read_cube(path: Path | str) -> Array:
     if path.suffix.lower() != ".npy":
         raise ValueError(f"{path}: a cube is a .npy array or the .hdr of an ENVI image")
     cube = _read_npy(path)
-    if cube.ndim not in (2, 3) or not np.issubdtype(cube.dtype, np.number) or not cube.size:
+    if cube.ndim not in (2, 3) or cube.dtype.kind not in "iuf" or not cube.size:
         raise ValueError(
-            f"{path}: a cube is an array of numbers of shape (H, W, bands) or (N, bands), got "
+            f"{path}: a cube is an array of real numbers of shape (H, W, bands) or (N, bands), got "
             f"{cube.dtype} {cube.shape}"
         )
     return cube

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
 from torchlace.detection.detectors import ACEDetector, SMFDetector
-from torchlace.detection.pixels import as_rows, check_finite, find_device
+from torchlace.detection.fitting import fit_anew
+from torchlace.detection.pixels import as_rows, check_finite, find_device, refuse_masked
 from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whitening
 from torchlace.functional import unit
 
@@ -54,6 +55,9 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
             bag_labels: of each bag: 1 or True if it holds the target somewhere, 0, -1 or False if
                 nowhere.
         """
+        return fit_anew(self, lambda model: model._fit(bags, bag_labels))
+
+    def _fit(self, bags: Sequence[Any], bag_labels: npt.ArrayLike) -> None:
         check_choice("covariance", self.covariance, COVARIANCES)
         check_count("max_iter", self.max_iter)
         arrays, positive = _check_bags(bags, bag_labels)
@@ -87,7 +91,6 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
             false_alarm=self.false_alarm,
             device=self.device,
         ).fit(negatives)
-        return self
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel of (N, bands) or (H, W, bands) for the signature."""
@@ -206,8 +209,12 @@ def _start(bags: list[Tensor], background: Tensor) -> Tensor:
 
 
 def _check_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array], Array]:
+    for number, bag in enumerate(bags):
+        refuse_masked(bag, f"bag {number}")
     rows = [as_rows(bag)[0] for bag in bags]
-    arrays = [np.asarray(r.cpu() if isinstance(r, Tensor) else r, dtype=np.float64) for r in rows]
+    arrays = [r.cpu().numpy() if isinstance(r, Tensor) else r for r in rows]
+    # Torch takes no read-only memory, which frames are.
+    arrays = [np.require(array, np.float64, ["C", "W"]) for array in arrays]
     if not arrays:
         raise ValueError("there are no bags")
     if isinstance(labels, Tensor):

@@ -12,10 +12,12 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace._precision import evaluating
+from torchlace.detection.fitting import fit_anew
+from torchlace.detection.outputs import Output, run
+from torchlace.detection.pixels import refuse_masked
 from torchlace.functional import ace, cholesky_whitening
 
 Array = npt.NDArray[Any]
@@ -75,12 +77,16 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         With N samples and scores that do not depend on them, a new sample of the same kind is
         rejected with a chance of at most ``false_rejection``, whatever the distribution. Class
         means and covariance of ``"ace"`` and ``"mahalanobis"`` do depend on them; there the
-        samples are scored in five parts, each by the statistics of the others.
+        samples are scored in five parts, each by the statistics of the others, and a new sample
+        by the mean over these five, since statistics of more samples would give other scores.
 
         Args:
             X: images, features or rows, as the model takes them.
             y: their classes; by default the model's own predictions.
         """
+        return fit_anew(self, lambda guarded: guarded._fit(X, y))
+
+    def _fit(self, X: Any, y: Any) -> None:
         check_choice("score", self.score, SCORES)
         check_count("batch_size", self.batch_size)
         rate = check_number("false_rejection", self.false_rejection, 0, 1)
@@ -93,7 +99,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                 f"false_rejection={rate:g} needs {int(np.ceil(1 / rate)) - 1} samples of known "
                 f"classes or more, got {count}"
             )
-        self.classes_ = None
+        self.statistics_: list[_Classes] = []
         if self.score in ("ace", "mahalanobis"):
             if count < _FOLDS:
                 raise ValueError(
@@ -104,17 +110,16 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             scores = np.empty(count)
             for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
                 known = self._statistics(output.features[others], groups[others])
-                scores[part] = self._score(output.take(part), known)
-            self.classes_ = self._statistics(output.features, groups)
+                scores[part] = self._score(output.take(part), [known])
+                self.statistics_.append(known)
         else:
-            scores = self._score(output, None)
+            scores = self._score(output, [])
         self.threshold_ = float(np.sort(scores)[rank - 1])
-        return self
 
     def score_samples(self, X: Any) -> Array:
         """How well each sample fits the known classes, (N,)."""
         check_is_fitted(self)
-        return self._score(self._apply(X), self.classes_)
+        return self._score(self._apply(X), self.statistics_)
 
     def decision_function(self, X: Any) -> Array:
         """The score less the threshold: negative where a sample is rejected."""
@@ -124,7 +129,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         """The model's class of each sample, or ``unknown``."""
         check_is_fitted(self)
         output = self._apply(X)
-        rejected = self._score(output, self.classes_) < self.threshold_
+        rejected = self._score(output, self.statistics_) < self.threshold_
         mark, labels = np.asarray(self.unknown), output.labels
         alike = mark.dtype.kind == labels.dtype.kind
         dtype = np.result_type(mark, labels) if alike else np.dtype(object)
@@ -139,15 +144,10 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             "rejected_unknown": float((outside < self.threshold_).mean()),
         }
 
-    def _apply(self, X: Any) -> _Output:
-        found = (_run_module if isinstance(self.model, nn.Module) else _run_estimator)(
-            self.model, X, self.batch_size
-        )
-        if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
-            raise ValueError("features or logits hold NaN or infinite values: look at the samples")
-        return found
+    def _apply(self, X: Any) -> Output:
+        return run(self.model, X, self.batch_size)
 
-    def _check_unknown(self, output: _Output) -> None:
+    def _check_unknown(self, output: Output) -> None:
         """Raise if what is rejected would bear the label of a class."""
         labels = getattr(self.model, "classes_", None)
         labels = np.arange(output.logits.shape[1]) if labels is None else np.asarray(labels)
@@ -160,7 +160,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
     def _statistics(self, features: Array, groups: Array) -> _Classes:
         return _class_statistics(features, groups, within=self.score == "mahalanobis")
 
-    def _score(self, output: _Output, known: _Classes | None) -> Array:
+    def _score(self, output: Output, known: list[_Classes]) -> Array:
         if self.score == "head":
             found: Array = output.logits.max(1)
             return found
@@ -169,13 +169,16 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             return logits.softmax(1).amax(1).numpy()
         if self.score == "energy":
             return logits.logsumexp(1).numpy()
-        assert known is not None
         features = torch.from_numpy(output.features)
+        return torch.stack([self._fit_of(features, each) for each in known]).mean(0).numpy()
+
+    def _fit_of(self, features: Tensor, known: _Classes) -> Tensor:
+        """How well features fit the nearest class, (N,)."""
         means, mean, whitening = known
         if self.score == "ace":
             cosines = ace(features, means, mean, whitening=whitening, centre_signatures=True)
-            return cosines.amax(1).numpy()
-        return -torch.cdist(features @ whitening.mT, means @ whitening.mT).amin(1).square().numpy()
+            return cosines.amax(1)
+        return -torch.cdist(features @ whitening.mT, means @ whitening.mT).amin(1).square()
 
 
 def separation(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]:
@@ -197,17 +200,6 @@ def separation(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]
     area = roc_auc_score(labels, np.concatenate([inside, outside]))
     accepted = outside >= np.quantile(inside, 0.05, method="lower")
     return {"auroc": float(area), "fpr_at_95_recall": float(accepted.mean())}
-
-
-class _Output(NamedTuple):
-    """What a model says of samples."""
-
-    features: Array
-    logits: Array
-    labels: Array
-
-    def take(self, part: Array) -> _Output:
-        return _Output(*(values[part] for values in self))
 
 
 class _Classes(NamedTuple):
@@ -239,7 +231,8 @@ def _class_statistics(features: Array, groups: Array, *, within: bool) -> _Class
     return _Classes(centres, centres.mean(0), whitening)
 
 
-def _groups(output: _Output, y: Any) -> Array:
+def _groups(output: Output, y: Any) -> Array:
+    refuse_masked(y, "y")
     labels = output.labels if y is None else np.asarray(y.cpu() if isinstance(y, Tensor) else y)
     if labels.shape != (len(output.features),):
         raise ValueError(
@@ -247,44 +240,3 @@ def _groups(output: _Output, y: Any) -> Array:
             f"{labels.shape}"
         )
     return labels
-
-
-def _run_module(model: nn.Module, X: Any, batch_size: int) -> _Output:
-    # Heads bring the compiler, which takes seconds to import and no detector needs.
-    from torchlace.heads import Head
-
-    head: Any
-    embed: Any
-    if isinstance(model, Head):
-        head, embed = model, nn.Identity()
-    elif hasattr(model, "head") and hasattr(model, "embed"):
-        head, embed = model.head, model.embed
-    else:
-        raise TypeError(
-            f"{type(model).__name__} is neither a torchlace.Classifier nor a head: make one of it, "
-            "tl.Classifier(backbone, head=...)"
-        )
-    samples = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
-    place = next(model.parameters())
-    parts: list[tuple[Tensor, Tensor]] = []
-    with evaluating(model), torch.no_grad():
-        for batch in samples.split(batch_size):
-            batch = batch.to(place.device, place.dtype)
-            features = embed(batch)
-            parts.append((features.double().cpu(), head(features).double().cpu()))
-    features, logits = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
-    return _Output(features, logits, logits.argmax(1))
-
-
-def _run_estimator(model: Any, X: Any, batch_size: int) -> _Output:
-    if not hasattr(model, "decision_function"):
-        raise TypeError(
-            f"{type(model).__name__} has no decision_function; give a torchlace.Classifier, a "
-            "head, or a classifier such as LACEClassifier"
-        )
-    logits = np.asarray(model.decision_function(X), dtype=np.float64)
-    if logits.ndim == 1:
-        # Two classes: what one gains the other loses.
-        logits = np.stack([-logits, logits], axis=1) / 2
-    features = model.transform(X) if hasattr(model, "transform") else X
-    return _Output(np.asarray(features, dtype=np.float64), logits, np.asarray(model.predict(X)))

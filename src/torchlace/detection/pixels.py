@@ -25,8 +25,40 @@ def as_rows(X: Any) -> tuple[Any, tuple[int, ...]]:
     if not hasattr(X, "shape"):
         X = np.asarray(X)
     if len(X.shape) == 3:
-        return X.reshape(-1, X.shape[2]), tuple(X.shape[:2])
+        # Not -1, which says nothing where there are no bands.
+        return X.reshape(X.shape[0] * X.shape[1], X.shape[2]), tuple(X.shape[:2])
     return X, tuple(X.shape[:1])
+
+
+def unmasked(X: Any) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+    """The pixels of a masked array that no band of is masked, (N, bands), and which those are.
+
+    What is no masked array, or hides nothing, comes back as it is, and None.
+
+    Example:
+        >>> unmasked(np.ma.array([[1, 2], [3, 4]], mask=[[False, True], [False, False]]))
+        (array([[3, 4]]), array([False,  True]))
+    """
+    if not isinstance(X, np.ma.MaskedArray):
+        return X, None
+    mask = np.ma.getmaskarray(X)
+    if not mask.any():
+        return X.data, None
+    known = np.logical_not(mask.any(axis=-1))
+    if not known.any():
+        bands = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).all(axis=0))
+        where = f", in band {listed(bands)}" if len(bands) else " in some band"
+        raise ValueError(f"every pixel is masked{where}: leave such bands out")
+    return X.data[known], known
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise if some values are masked, where leaving them out has no meaning."""
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"{np.ma.getmaskarray(values).sum()} values of {name} are masked: leave these "
+            "samples out, X[~np.ma.getmaskarray(X).any(axis=1)], or fill the values in"
+        )
 
 
 def batches(
@@ -36,7 +68,7 @@ def batches(
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         if isinstance(part, np.ndarray):
-            single = dtype == torch.float32 or part.dtype == np.float32
+            single = torch.float32 in (dtype, scoring_dtype(part))
             kind = np.float32 if single else np.float64
             # Torch takes neither foreign byte orders nor read-only memory.
             part = torch.from_numpy(np.require(part, kind, ["C", "W"]))
@@ -46,8 +78,8 @@ def batches(
 
 def scoring_dtype(rows: Rows) -> torch.dtype:
     """Single precision for what comes in single or half precision, else double."""
-    single = str(rows.dtype).removeprefix("torch.") in ("float32", "float16", "bfloat16")
-    return torch.float32 if single else torch.float64
+    real = rows.dtype.is_floating_point if isinstance(rows, Tensor) else rows.dtype.kind == "f"
+    return torch.float32 if real and rows.dtype.itemsize <= 4 else torch.float64
 
 
 class BandError(ValueError):

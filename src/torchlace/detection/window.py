@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchlace._checks import check_count
+from torchlace.detection.pixels import BandError
 from torchlace.functional import cholesky, shrink
 
 Window = tuple[int, int]
@@ -18,7 +19,12 @@ Window = tuple[int, int]
 # band's variance below the first, or of the image's variance below the second, may be nothing else.
 _LEAST_UNEXPLAINED = 1e-10
 _LEAST_VARIANCE = 1e-12
-# Bytes of second moments of one strip of columns.
+# So much brighter or darker than the rest, in median deviations of a band, a pixel stays out of
+# those sums: its square would leave rounding that is large beside the other pixels. Windows that
+# hold one are decomposed without a covariance, down to the root of what sums can tell.
+_GLARING = 300
+_LEAST_UNEXPLAINED_OF_PIXELS = 1e-20
+# Bytes of second moments of one strip of columns, and of pixels that are decomposed at a time.
 _STRIP_BYTES = 1 << 26
 
 
@@ -62,7 +68,8 @@ def sliding(
 
     Windows keep their size at the border, where they are moved inside. Second moments of columns
     of pixels follow the rows by adding one and taking one away; sums over columns are differences
-    of running sums: the work is the same for every size of the window.
+    of running sums: the work is the same for every size of the window. Only rings that hold a pixel
+    far from all others are looked at pixel by pixel.
 
     Args:
         image: (H, W, d), double precision.
@@ -72,19 +79,29 @@ def sliding(
         oas: shrink every covariance by the amount of Chen et al. (oracle approximating shrinkage).
     """
     height, width, bands = image.shape
-    shift = image.mean((0, 1))
+    shift, glaring = _outliers(image.flatten(0, 1))
     image = image - shift
-    least = _LEAST_VARIANCE * float(image.square().mean())
+    targets = targets - shift if centre else targets
     # A leading 1 makes counts, sums and second moments one matrix.
     padded = pad(image, (1, 0), value=1.0)
-    targets = targets - shift if centre else targets
+    padded[glaring.view(height, width)] = 0
+    least = _LEAST_VARIANCE * float(padded[..., 1:].square().mean())
     strip = max(window[1], _STRIP_BYTES // (8 * (bands + 1) ** 2) - window[1])
+    many = max(_STRIP_BYTES // (8 * ring_size(window) * bands), 1)
     for start in range(0, width, strip):
         columns = slice(start, min(start + strip, width))
         guard, outer = (_Columns(padded, size, columns) for size in window)
         for row in range(height):
-            mean, covariance = _background(outer.moments(row) - guard.moments(row), least, oas)
-            factor = _factor(covariance, row, start)
+            moments = outer.moments(row) - guard.moments(row)
+            mean, factor = _from_sums(moments, least, oas)
+            # Sums of ones are exact, so a ring with pixels left out is known by its count.
+            apart = start + (moments[:, 0, 0] < ring_size(window)).nonzero()[:, 0]
+            for some in apart.split(many) if len(apart) else ():
+                found = _from_pixels(_rings(image, window, row, some), oas)
+                mean[some - start], factor[some - start] = found
+            singular = torch.isnan(factor[:, 0, 0])
+            if singular.any():
+                raise _why_singular(image, row, start + int(singular.nonzero()[0]))
             pixels = (image[row, columns] - mean)[:, None]
             local = targets.expand(len(mean), *targets.shape)
             together = torch.cat([pixels, local - mean[:, None] if centre else local], dim=1)
@@ -121,33 +138,86 @@ def _start(position: int, size: int, length: int) -> int:
     return min(max(position - size // 2, 0), length - size)
 
 
-def _background(moments: Tensor, least: float, oas: bool) -> tuple[Tensor, Tensor]:
-    """Means, (P, d), and covariances, (P, d, d), NaN where pixels vary less than ``least``."""
+def _outliers(pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """The median of each band, (d,), and which pixels lie far from it in any band, (N,)."""
+    middle = pixels.median(0).values
+    away = (pixels - middle).abs()
+    usual = away.median(0).values
+    # Most pixels may have the very same value, as counts do.
+    usual = torch.where(usual > 0, usual, away.mean(0))
+    return middle, (away > _GLARING * usual).any(1)
+
+
+def _rings(image: Tensor, window: Window, row: int, columns: Tensor) -> Tensor:
+    """The background pixels of some of a row, (P, n, d)."""
+    height, width, _ = image.shape
+
+    def starts(size: int) -> tuple[int, Tensor]:
+        return _start(row, size, height), (columns - size // 2).clamp(0, width - size)
+
+    (top, left), (guard_top, guard_left) = (starts(size) for size in reversed(window))
+    steps = torch.arange(window[1], device=image.device)
+    rows, places = (top + steps)[None, :, None], (left[:, None] + steps)[:, None]
+    inside = (rows >= guard_top) & (rows < guard_top + window[0])
+    guard = guard_left[:, None, None]
+    inside = inside & (places >= guard) & (places < guard + window[0])
+    chosen = (rows * width + places)[~inside].view(len(columns), ring_size(window))
+    return image.flatten(0, 1)[chosen]
+
+
+def _from_sums(moments: Tensor, least: float, oas: bool) -> tuple[Tensor, Tensor]:
+    """Means, (P, d), and factors of covariances, NaN where pixels vary less than ``least``."""
     count = moments[:, :1, :1]
     mean = moments[:, 1:, :1] / count
     scatter = moments[:, 1:, 1:] - count * (mean @ mean.mT)
     variance = _diagonal(scatter).mean(-1) / count[:, 0, 0]
     scatter = torch.where((variance > least)[:, None, None], scatter, torch.nan)
-    if not oas:
-        return mean[..., 0], scatter / (count - 1)
-    covariance, bands = scatter / count, scatter.shape[-1]
+    return mean[..., 0], _factor(scatter, count, oas)
+
+
+def _from_pixels(rings: Tensor, oas: bool) -> tuple[Tensor, Tensor]:
+    """The same for rings of pixels, (P, n, d)."""
+    mean = rings.mean(1, keepdim=True)
+    rings, count = rings - mean, rings.new_tensor(rings.shape[1])
+    if oas:
+        # Its ridge is as large as what the brightest pixel adds, so nothing small is lost.
+        return mean[:, 0], _factor(rings.mT @ rings, count.view(1, 1, 1), oas)
+    factor = torch.linalg.qr(rings, mode="r").R.mT
+    variances, least = rings.square().sum(1), _LEAST_UNEXPLAINED_OF_PIXELS
+    return mean[:, 0], _unless_singular(factor, variances, least) / (count - 1).sqrt()
+
+
+def _factor(scatter: Tensor, count: Tensor, oas: bool) -> Tensor:
+    """Lower triangular L with LLᵀ the covariance, (P, d, d); NaN where that is singular."""
+    covariance = _oas(scatter / count, count[:, 0, 0]) if oas else scatter / (count - 1)
+    return _unless_singular(cholesky(covariance), _diagonal(covariance), _LEAST_UNEXPLAINED)
+
+
+def _oas(covariance: Tensor, count: Tensor) -> Tensor:
+    variance, bands = _diagonal(covariance).mean(-1), covariance.shape[-1]
     square = covariance.square().mean((-2, -1))
     top = square + variance**2
-    bottom = (count[:, 0, 0] + 1) * (square - variance**2 / bands)
-    return mean[..., 0], shrink(covariance, torch.where(bottom > top, top / bottom, 1))
+    bottom = (count + 1) * (square - variance**2 / bands)
+    return shrink(covariance, torch.where(bottom > top, top / bottom, 1))
 
 
-def _factor(covariance: Tensor, row: int, start: int) -> Tensor:
-    factor = cholesky(covariance)
-    unexplained = _diagonal(factor).square() / _diagonal(covariance)
-    good = (unexplained > _LEAST_UNEXPLAINED).all(-1)
-    if not good.all():
-        column = start + int((~good).nonzero()[0])
-        raise ValueError(
-            f"the background around pixel ({row}, {column}) has a singular covariance: the pixels "
-            'there vary too little. Use a larger window, covariance="oas", or no window'
+def _unless_singular(factor: Tensor, variances: Tensor, least: float) -> Tensor:
+    good = (_diagonal(factor).square() > least * variances).all(-1)
+    return torch.where(good[:, None, None], factor, torch.nan)
+
+
+def _why_singular(image: Tensor, row: int, column: int) -> ValueError:
+    constant = (image == image[:1, :1]).flatten(0, 1).all(0)
+    if constant.any():
+        return BandError(
+            f"{int(constant.sum())} of {len(constant)} bands do not vary over the image "
+            "({bands}): drop them from pixels and target alike",
+            constant.nonzero()[:, 0].cpu().numpy(),
         )
-    return factor
+    return ValueError(
+        f"the background around pixel ({row}, {column}) has a singular covariance: the pixels "
+        'there vary too little. Use a larger window, covariance="oas", or no window'
+    )
 
 
 def _diagonal(matrices: Tensor) -> Tensor:

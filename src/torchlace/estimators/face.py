@@ -49,7 +49,7 @@ class FeatureClassifier(
     verbose: bool
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from all samples.
+        """Learn from all samples; where that fails, nothing has changed.
 
         Args:
             X: features, (N, d), an array or a tensor.
@@ -57,6 +57,9 @@ class FeatureClassifier(
             sample_weight: of each sample, (N,): one of weight zero counts for nothing, one of
                 weight two as two of weight one.
         """
+        return self._become(lambda model: model._fit(X, y, sample_weight))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, y, counts = self._checked(X, y, sample_weight, reset=True)
         self.classes_, targets = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -65,10 +68,9 @@ class FeatureClassifier(
                 f"{self.classes_[0]!r}"
             )
         self._train(self._samples(X, targets, counts))
-        return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from some more samples.
+        """Learn from some more samples; where that fails, nothing has changed.
 
         Args:
             X: features, (N, d).
@@ -76,6 +78,9 @@ class FeatureClassifier(
             classes: all labels there will be; needed in the first call.
             sample_weight: as in :meth:`fit`.
         """
+        return self._become(lambda model: model._partial_fit(X, y, classes, sample_weight))
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs all samples at once; give partial_fit a "
@@ -93,7 +98,6 @@ class FeatureClassifier(
             self._to_device()
             X = X.astype(self.head_.temperature.cpu().numpy().dtype, copy=False)
         self._advance(self._samples(X, np.searchsorted(self.classes_, y), counts))
-        return self
 
     def predict(self, X: Any) -> Array:
         """The label of every sample, (N,)."""
@@ -117,6 +121,13 @@ class FeatureClassifier(
     def transform(self, X: Any) -> Array:
         """Features as the classes are compared in: embedded and, by LACE heads, whitened."""
         return self._apply(X, lambda features: self._whiten(features)[:, : self._n_features_out])
+
+    def _become(self, learn: Callable[[Self], None]) -> Self:
+        # A copy has modules of its own, so that one which fails halfway leaves these alone.
+        model = copy.copy(self)
+        learn(model)
+        self.__dict__ = model.__dict__
+        return self
 
     @property
     def _n_features_out(self) -> int:
@@ -211,6 +222,11 @@ class FeatureClassifier(
 
 def _array(values: Any) -> Any:
     """Tensors as arrays; half precision, which few arrays know, as float32."""
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"{np.ma.getmaskarray(values).sum()} values are masked, which no classifier sees: "
+            "leave these samples out, X[~np.ma.getmaskarray(X).any(axis=1)], or fill the values in"
+        )
     if not isinstance(values, Tensor):
         return values
     values = values.detach().cpu()

@@ -212,4 +212,4 @@ class HeadClassifier(FeatureClassifier):
 
     def _warn(self, what: str, steps: str, or_what: str) -> None:
         text = f"{what} after max_iter={self.max_iter} {steps}; raise max_iter {or_what}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warnings.warn(text, ConvergenceWarning, stacklevel=7)

@@ -117,4 +117,6 @@ class Trainer:
         """Go on from :meth:`state`, with the settings of now."""
         if state is not None:
             groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+            # Adam changes what it is given, which is still that of the model before.
+            own = copy.deepcopy(state["state"])
+            self.optimizer.load_state_dict({"state": own, "param_groups": groups})

@@ -1,0 +1,98 @@
+"""What a trained model of any kind says of samples: features, logits and labels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils import _safe_indexing, gen_batches
+from sklearn.utils.validation import _num_samples
+from torch import Tensor, nn
+
+from torchlace._precision import evaluating
+from torchlace.detection.pixels import refuse_masked
+
+Array = npt.NDArray[Any]
+
+
+class Output(NamedTuple):
+    """What a model says of samples.
+
+    Example:
+        >>> Output(np.ones((2, 3)), np.eye(2), np.arange(2)).take(np.array([1])).labels
+        array([1])
+    """
+
+    features: Array
+    """(N, d)."""
+    logits: Array
+    """(N, C)."""
+    labels: Array
+    """(N,)."""
+
+    def take(self, part: Array) -> Output:
+        """Some of the samples."""
+        return Output(*(values[part] for values in self))
+
+
+def run(model: Any, X: Any, batch_size: int) -> Output:
+    """Features and logits in double precision, and labels, of samples as the model takes them."""
+    refuse_masked(X, "X")
+    ask = _run_module if isinstance(model, nn.Module) else _run_estimator
+    found = ask(model, X, batch_size)
+    if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
+        raise ValueError("features or logits hold NaN or infinite values: look at the samples")
+    return found
+
+
+def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
+    # Heads bring the compiler, which takes seconds to import and no detector needs.
+    from torchlace.heads import Head
+
+    head: Any
+    embed: Any
+    if isinstance(model, Head):
+        head, embed = model, nn.Identity()
+    elif hasattr(model, "head") and hasattr(model, "embed"):
+        head, embed = model.head, model.embed
+    else:
+        raise TypeError(
+            f"{type(model).__name__} is neither a torchlace.Classifier nor a head: make one of it, "
+            "tl.Classifier(backbone, head=...)"
+        )
+    samples = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
+    place = next(model.parameters())
+    parts: list[tuple[Tensor, Tensor]] = []
+    with evaluating(model), torch.no_grad():
+        for batch in samples.split(batch_size):
+            batch = batch.to(place.device, place.dtype)
+            features = embed(batch)
+            parts.append((features.double().cpu(), head(features).double().cpu()))
+    features, logits = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
+    return Output(features, logits, logits.argmax(1))
+
+
+def _run_estimator(model: Any, X: Any, batch_size: int) -> Output:
+    if not hasattr(model, "decision_function"):
+        raise TypeError(
+            f"{type(model).__name__} has no decision_function; give a torchlace.Classifier, a "
+            "head, or a classifier such as LACEClassifier"
+        )
+    # Of no samples there is a batch too, which the model refuses in its own words.
+    count = max(_num_samples(X), 1)
+    parts = [
+        _ask(model, _safe_indexing(X, batch) if batch_size < count else X)
+        for batch in gen_batches(count, batch_size)
+    ]
+    return Output(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
+def _ask(model: Any, X: Any) -> Output:
+    logits = np.asarray(model.decision_function(X), dtype=np.float64)
+    if logits.ndim == 1:
+        # Two classes: what one gains the other loses.
+        logits = np.stack([-logits, logits], axis=1) / 2
+    features = model.transform(X) if hasattr(model, "transform") else X
+    return Output(np.asarray(features, dtype=np.float64), logits, np.asarray(model.predict(X)))
