@@ -151,15 +151,31 @@ def test_full_rank_sketch_is_the_shrunk_covariance():
     assert_close(low.precision, full.precision, rtol=1e-4, atol=1e-4)
 
 
-@each([case for case in RUNNING if case.build().needs_targets])
-def test_unlabelled_samples_do_not_count(case):
-    whole, known = case.build(dtype=torch.float64), case.build(dtype=torch.float64)
+@pytest.mark.parametrize("padding", [0.0, 1e100, torch.nan])
+@each(RUNNING)
+def test_unlabelled_samples_do_not_count(case, padding):
+    whole, known = (case.build(dtype=torch.float64, refresh_every=2) for _ in range(2))
     for features, targets in batches(5):
         hidden = torch.arange(len(targets)) % 3 == 0
-        whole.observe(features, targets.masked_fill(hidden, -1))
+        padded = torch.where(hidden[:, None], padding, features)
+        whole.observe(padded, targets.masked_fill(hidden, -1))
         known.observe(features[~hidden], targets[~hidden])
-    assert_close(whole.mean, known.mean)
-    assert_close(whole.precision, known.precision)
+        assert_close(whole.mean, known.mean)
+        assert_close(whole.precision, known.precision)
+
+
+@each(RUNNING)
+def test_a_batch_without_labels_counts_as_an_empty_one(case):
+    whole, empty = (case.build(dtype=torch.float64, refresh_every=2) for _ in range(2))
+    for step, (features, targets) in enumerate(batches(5)):
+        if step % 2 == 0:
+            whole.observe(features, torch.full_like(targets, -1))
+            empty.observe(features[:0], targets[:0])
+        else:
+            whole.observe(features, targets)
+            empty.observe(features, targets)
+        assert_close(whole.mean, empty.mean)
+        assert_close(whole.precision, empty.precision)
 
 
 @each([case for case in RUNNING if case.build().needs_targets])

@@ -366,3 +366,11 @@ def test_the_example_of_the_page_runs():
     assert examples
     for example in examples:
         exec(example, {})
+
+
+def test_an_empty_batch_has_no_loss_and_no_slope():
+    features, targets = torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)
+    found = lace_gradients(features, targets, torch.eye(3), torch.zeros(3), torch.eye(3))
+    assert found.features.shape == (0, 3)
+    for value in found:
+        assert not value.any()

@@ -29,15 +29,15 @@ def background_of(b, history):
             pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.whitener.shrinkage))))
         return pairs
     if isinstance(b, bg.Estimated):
-        rule = nontarget(b.num_classes) if b.samples == "nontarget" else torch.ones_like
+        rule = nontarget(b.num_classes) if b.samples == "nontarget" else labelled
         mean = moments(weigh(history, b.decay, rule))[0]
         amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b.decay, rule))[1]
         if amount == "ledoit-wolf":
             amount = max(1e-4, ledoit_wolf(fresh, b.decay, rule))
         precision = inverse(shrunk(cov, amount))
     elif isinstance(b, bg.LowRank):
-        mean = moments(weigh(history, b.decay, torch.ones_like))[0]
-        precision = inverse(nystrom(b, moments(weigh(fresh, b.decay, torch.ones_like))[1]))
+        mean = moments(weigh(history, b.decay, labelled))[0]
+        precision = inverse(nystrom(b, moments(weigh(fresh, b.decay, labelled))[1]))
     else:
         mean, precision = b.mean, learned_precision(b) if b.has_covariance else identity
     return mean if b.has_mean else 0.0, precision if b.has_covariance else identity
@@ -73,15 +73,19 @@ def moments(weighted):
     ) / w.sum()
 
 
+def labelled(y):
+    return y >= 0
+
+
 def nontarget(classes):
     """Each class sees the mean over the samples of the others; average over the classes."""
 
     def rule(y):
-        labelled = int((y >= 0).sum())
-        others = [labelled - int((y == c).sum()) for c in range(classes)]
+        known = int((y >= 0).sum())
+        others = [known - int((y == c).sum()) for c in range(classes)]
         return torch.tensor(
             [
-                sum(labelled / others[c] / classes for c in range(classes) if c != k) * int(k >= 0)
+                sum(known / others[c] / classes for c in range(classes) if c != k) * int(k >= 0)
                 for k in y
             ],
             dtype=torch.float64,
@@ -92,7 +96,7 @@ def nontarget(classes):
 
 def one_vs_all(b, history):
     x, y = torch.cat([x for x, _ in history]), torch.cat([y for _, y in history])
-    w = weigh(history, b.decay, lambda y: (y >= 0).double())[1]
+    w = weigh(history, b.decay, labelled)[1]
     mass = torch.stack([w[y == c].sum() for c in range(b.num_classes)])
     means = torch.stack([moments((x[y == c], w[y == c]))[0] for c in range(b.num_classes)])
     within = sum(

@@ -9,9 +9,10 @@ from torchlace._checks import check_choice
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.estimated import Estimated
 from torchlace.backgrounds.learned import Learned
+from torchlace.backgrounds.learned_one_vs_all import LearnedOneVsAll
 from torchlace.backgrounds.low_rank import LearnedLowRank, LowRank
 from torchlace.backgrounds.norm import BackgroundNorm
-from torchlace.backgrounds.one_vs_all import LearnedOneVsAll, OneVsAll
+from torchlace.backgrounds.one_vs_all import OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
 from torchlace.backgrounds.running import Running, advance, refreshing
 

@@ -57,7 +57,14 @@ class Background(FullPrecisionBuffers):
         raise NotImplementedError(f"{type(self).__name__} must define transform")
 
     def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
-        """Learn from a batch in training mode; what gradients teach needs nothing here."""
+        """Learn from a batch in training mode; what gradients teach needs nothing here.
+
+        A sample with a negative label counts for nothing.
+        """
+
+    def reset_parameters(self) -> None:
+        """Start again, as fresh as constructed: parameters, statistics and the clock."""
+        raise NotImplementedError(f"{type(self).__name__} must define reset_parameters")
 
     @property
     def mean(self) -> Tensor:

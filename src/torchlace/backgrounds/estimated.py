@@ -73,8 +73,10 @@ class Whitener:
 class MomentsBackground(Running):
     """Running moments of one or more groups of samples, and a whitening of each."""
 
-    _derived = ("whitening",)
+    _derived: tuple[str, ...] = ("whitening",)
     whitener: Whitener
+    running_mean: Tensor
+    running_covariance: Tensor
     whitening: Tensor
 
     def _register(
@@ -89,12 +91,25 @@ class MomentsBackground(Running):
     @property
     def moments(self) -> Moments:
         """The running statistics."""
-        return Moments(*(self.get_buffer(f"running_{name}") for name in Moments._fields))
+        return Moments(*(getattr(self, f"running_{name}") for name in Moments._fields))
 
     def _learn(self, features: Tensor, weights: Tensor | None) -> None:
-        old, reduction = self.moments, self._reduction()
-        adaptive = self.whitener.adaptive
-        merged = update_moments(old, features, weights, self.decay, reduction, fourth=adaptive)
+        old = self.moments
+        merged = update_moments(
+            old,
+            features,
+            weights,
+            self.decay,
+            self._reduction(),
+            covariance=self.has_covariance,
+            fourth=self.has_covariance and self.whitener.adaptive,
+            # A fresh d × d matrix costs as much as the product; the compiler needs no telling, and
+            # torch.func forbids it.
+            inplace=not (
+                torch.compiler.is_compiling()
+                or torch._C._functorch.is_functorch_wrapped_tensor(features)
+            ),
+        )
         for before, after in zip(old, merged, strict=True):
             if after is not before:
                 before.copy_(after)
@@ -112,7 +127,7 @@ class Estimated(MomentsBackground):
             the symmetric whitening that turns features least.
         samples: ``"all"``, or ``"nontarget"``: the average over classes of the background that each
             class sees, the samples of the others, so that frequent classes weigh less. Learning
-            then needs the labels, and ``num_classes``.
+            then needs the labels, and ``num_classes``. Samples of a negative label never count.
         num_classes: number of classes, for ``samples="nontarget"``.
         mean: subtract the mean.
         covariance: whiten.
@@ -153,9 +168,9 @@ class Estimated(MomentsBackground):
             raise ValueError('samples="nontarget" needs num_classes, the number of classes')
         self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
         self._register(1, device, dtype)
-        self.register_buffer(
-            "whitening", torch.empty_like(self.get_buffer("running_covariance")[0])
-        )
+        self.register_buffer("whitening", torch.empty_like(self.running_covariance[0]))
+        if not covariance:
+            self._derived = ()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -169,7 +184,7 @@ class Estimated(MomentsBackground):
     @property
     def mean(self) -> Tensor:
         """μ, (d,); zero where it is switched off."""
-        mean = self.get_buffer("running_mean")[0]
+        mean = self.running_mean[0]
         return mean if self.has_mean else torch.zeros_like(mean)
 
     def transform(self, vectors: Tensor) -> Tensor:
@@ -185,8 +200,10 @@ class Estimated(MomentsBackground):
         return (self.whitener.whitening(self.moments)[0],)
 
     def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor | None:
-        if targets is None or self.num_classes is None or self.samples == "all":
+        if targets is None:
             return None
+        if self.num_classes is None or self.samples == "all":
+            return (targets >= 0).to(features.dtype)[None]
         members = one_hot(targets, self.num_classes, features.dtype)
         counts, reduction = members.sum(1), self._reduction()
         counts = counts if reduction is None else reduction(counts)

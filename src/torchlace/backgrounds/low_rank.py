@@ -9,7 +9,7 @@ from torchlace._checks import check_count, check_number
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky
-from torchlace.functional.moments import largest, next_unit
+from torchlace.functional.moments import deviations, largest, merge, only_finite, scatter_rows
 
 
 class LearnedLowRank(Background):
@@ -101,7 +101,7 @@ class LowRank(Running):
         torch.Size([32, 2048])
     """
 
-    _derived = ("deviation", "down", "up")
+    _derived: tuple[str, ...] = ("deviation", "down", "up")
     running_mean: Tensor
     running_mass: Tensor
     running_unit: Tensor
@@ -139,6 +139,8 @@ class LowRank(Running):
         shapes |= {"deviation": vector, "down": matrix, "up": matrix}
         for name, shape in shapes.items():
             self.register_buffer(name, place.new_zeros(shape))
+        if not covariance:
+            self._derived = ()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -169,34 +171,32 @@ class LowRank(Running):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         reduction = self._reduction()
-        shifted = features - self.running_mean
-        sums = torch.cat(
-            [largest(shifted), shifted.new_full((1,), features.shape[0]), shifted.sum(0)]
-        )
-        sums = sums if reduction is None else reduction(sums)
-        finite = torch.isfinite(sums.sum())
-        sums = torch.where(finite, sums, 0)
-        unit = next_unit(self.running_unit, sums[0], sums[1], self.decay)
-        length = torch.where(unit > 0, unit, 1)
-        count = sums[1]
-        some = count.clamp_min(1)
-        step = sums[2:] / some
-        centred = torch.addcmul(-step / length, shifted, 1 / length)
-        sketch = centred.mT @ (centred @ self.probe)
-        sums = torch.cat([centred.square().sum(0)[:, None], sketch], dim=1)
-        sums = torch.where(finite, sums if reduction is None else reduction(sums), 0) / some
+        counted = features.new_ones(1, dtype=torch.bool) if targets is None else targets >= 0
+        counted = counted.expand(features.shape[0])
+        shifted = deviations(features, self.running_mean, None if targets is None else counted)
+        count = counted.sum(0, keepdim=True, dtype=shifted.dtype)
+        sums = torch.cat([largest(shifted), count, shifted.sum(0)])
+        finite, sums = only_finite(sums if reduction is None else reduction(sums))
+        step = merge(self.running_mass, self.running_unit, sums[1], sums[2:], sums[0], self.decay)
+        self.running_mean.add_(step.shift)
+        self.running_mass.copy_(step.mass)
+        if not self.has_covariance:
+            return
 
-        mass = self.decay * self.running_mass + count
-        share = count / torch.where(mass > 0, mass, 1)
-        drift, past = step / length, (1 - share) * (self.running_unit / length) ** 2
-        between = share * (1 - share) * drift
-        sketch = past * self.running_sketch + share * sums[:, 1:]
-        self.running_sketch.copy_(sketch + between[:, None] * (drift @ self.probe))
-        variance = past * self.running_variance + share * sums[:, 0]
-        self.running_variance.copy_(variance + between * drift)
-        self.running_mean.add_(share * step)
-        self.running_mass.copy_(mass)
-        self.running_unit.copy_(unit)
+        weights = (finite & counted).to(shifted.dtype)
+        shifted = torch.where(finite, shifted, step.shift)
+        rows, past = scatter_rows(shifted, weights, step, self.running_unit)
+        if reduction is None:
+            sums = self._products(rows)
+        else:
+            sums = reduction(self._products(rows[:-1])) + self._products(rows[-1:])
+        self.running_variance.mul_(past).add_(sums[:, 0])
+        self.running_sketch.mul_(past).add_(sums[:, 1:])
+        self.running_unit.copy_(step.unit)
+
+    def _products(self, rows: Tensor) -> Tensor:
+        """The variances and the sketch of Σ = rowsᵀ·rows, (d, 1 + r)."""
+        return torch.cat([rows.square().sum(0)[:, None], rows.mT @ (rows @ self.probe)], dim=1)
 
     def _derive(self) -> tuple[Tensor, ...]:
         sketch, variance = self.running_sketch, self.running_variance

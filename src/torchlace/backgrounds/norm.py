@@ -65,6 +65,13 @@ class BackgroundNorm(nn.Module):
         self.weight = None if ones is None else nn.Parameter(ones)
         self.bias = None if ones is None else nn.Parameter(torch.zeros_like(ones))
 
+    def reset_parameters(self) -> None:
+        """Start again: fresh statistics, no scale and no shift."""
+        self.background.reset_parameters()
+        if self.weight is not None and self.bias is not None:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+
     def forward(self, features: Tensor) -> Tensor:
         """Whiten, keeping shape and type."""
         if features.dim() < 2 or features.shape[1] != self.num_features:

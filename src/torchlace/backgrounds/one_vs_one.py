@@ -141,7 +141,9 @@ class OneVsOne(MomentsBackground, _Opponents):
         self._configure(decay, refresh_every, sync)
         self.whitener = Whitener(shrinkage, method)
         self._register(num_classes, device, dtype)
-        self.register_buffer("whitening", torch.empty_like(self.get_buffer("running_covariance")))
+        self.register_buffer("whitening", torch.empty_like(self.running_covariance))
+        if not covariance:
+            self._derived = ()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -156,7 +158,7 @@ class OneVsOne(MomentsBackground, _Opponents):
     @property
     def mean(self) -> Tensor:
         """μ of every class as opponent, (C, d); zero where it is switched off."""
-        mean = self.get_buffer("running_mean")
+        mean = self.running_mean
         return mean if self.has_mean else torch.zeros_like(mean)
 
     def _whitenings(self) -> Tensor:

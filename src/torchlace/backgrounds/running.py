@@ -22,7 +22,7 @@ class Running(Background):
 
     A subclass registers its statistics and what it derives from them as buffers, and defines
     :meth:`_update` (statistics from a batch, in place) and :meth:`_derive` (the tensors named in
-    ``_derived``, from the statistics).
+    ``_derived``, from the statistics; there are none where only the mean is in use).
 
     The step counter lives on the host, so that the decision to refresh
     waits for no device; it is saved as the extra state of the module.
@@ -51,7 +51,7 @@ class Running(Background):
         self.sync = sync
 
     def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
-        """Learn from a batch; in evaluation mode, nothing moves."""
+        """Learn from a batch, but for samples of a negative label; in evaluation, nothing moves."""
         if not self.training:
             return
         check_feature_shape(features, self.in_features)
@@ -71,8 +71,9 @@ class Running(Background):
 
     def refresh(self) -> None:
         """Derive the whitening from the statistics now."""
-        with torch.no_grad():
-            self._store(self._derive())
+        if self._derived:
+            with torch.no_grad():
+                self._store(self._derive())
 
     @property
     def steps(self) -> int:
@@ -86,6 +87,11 @@ class Running(Background):
         raise NotImplementedError(f"{type(self).__name__} must define _derive")
 
     def _tick(self) -> None:
+        if self._derived:
+            self._refresh_when_due()
+        self._clock += 1
+
+    def _refresh_when_due(self) -> None:
         due = self._clock % self.refresh_every == 0
         if self.forced is not None:
             if self.forced:
@@ -95,7 +101,6 @@ class Running(Background):
             self._store(torch.cond(due, self._contiguous, self._current, ()))
         elif due:
             self._store(self._derive())
-        self._clock += 1
 
     def _contiguous(self) -> tuple[Tensor, ...]:
         return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
@@ -127,7 +132,7 @@ class Running(Background):
 
     def _store(self, values: tuple[Tensor, ...]) -> None:
         """Keep what was derived, unless a decomposition failed: then what there was serves on."""
-        finite = torch.stack([torch.isfinite(value.sum()) for value in values]).all()
+        finite = torch.stack([value.sum() for value in values]).sum().abs() < torch.inf
         for name, value in zip(self._derived, values, strict=True):
             buffer = getattr(self, name)
             buffer.copy_(torch.where(finite, value, buffer))

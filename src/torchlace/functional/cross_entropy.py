@@ -150,9 +150,8 @@ def reduce(
         return losses.sum()
     counted = targets.long() != ignore_index
     if weight is None:
-        mass = counted.sum().to(losses.dtype)
-    else:
-        mass = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0).sum()
+        return losses.sum() / counted.sum().clamp_min(1)
+    mass = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0).sum()
     return losses.sum() / torch.where(mass > 0, mass, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -102,6 +103,11 @@ def ace(
     """
     if precision is not None and whitening is not None:
         raise ValueError("give either precision or whitening, not both: one determines the other")
+    if centre_signatures and mean is None:
+        raise ValueError(
+            "centre_signatures=True needs the mean to subtract, and there is none: give mean=, or "
+            "leave centre_signatures out"
+        )
     if mean is not None:
         features = features - mean
         signatures = signatures - mean if centre_signatures else signatures
@@ -128,6 +134,7 @@ class _Unit(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*output)
         ctx.save_for_forward(*output)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     def jvp(ctx: Any, tangents: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,11 +143,21 @@ class _Unit(torch.autograd.Function):
         return (tangents - along * directions) / lengths, along
 
     @staticmethod
-    def backward(ctx: Any, of_directions: Tensor, of_lengths: Tensor) -> Tensor:
+    def backward(
+        ctx: Any, of_directions: Tensor | None, of_lengths: Tensor | None
+    ) -> Tensor | None:
         directions, lengths = ctx.saved_tensors
-        along = (of_directions * directions).sum(-1, keepdim=True) - of_lengths * lengths
-        slope: Tensor = (of_directions - along * directions) / lengths
+        slope: Tensor | None = None
+        if of_directions is not None:
+            along = (of_directions * directions).sum(-1, keepdim=True)
+            slope = torch.addcmul(of_directions, along, directions, value=-1) / lengths
+        if of_lengths is not None:
+            slope = of_lengths * directions if slope is None else slope + of_lengths * directions
         return slope
+
+
+# Torch asks for the signature at every call, and working it out takes a quarter of the call.
+_Unit.forward.__signature__ = inspect.signature(_Unit.forward)  # type: ignore[attr-defined]
 
 
 def row_lengths(vectors: Tensor) -> Tensor:
@@ -152,7 +169,7 @@ def row_lengths(vectors: Tensor) -> Tensor:
     else:
         size = magnitude(vectors)
         lengths = torch.linalg.vector_norm(vectors / size, dim=-1, keepdim=True) * size
-    return torch.where(lengths > 0, lengths, 1)
+    return lengths + (lengths == 0)
 
 
 def _precision_cosine(features: Tensor, signatures: Tensor, precision: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ def lace_gradients(
                       {\sqrt{s_j^T P s_j} \sqrt{(x_n - \mu)^T P (x_n - \mu)}}
 
     with ``P`` the precision. Where a form under a root is zero, the statistic and its derivative
-    are zero. A negative form, which no inverse covariance has, gives NaN.
+    are zero. A negative form, which no inverse covariance has, gives NaN. Of an empty batch all are
+    zero.
 
     The entries of ``P`` count as independent, so the derivative with respect to it is in general
     not symmetric. Where ``P`` is constrained to be symmetric, take the symmetric part,
@@ -84,7 +85,8 @@ def lace_gradients(
     logits = scale * cosine
 
     error = logits.softmax(dim=1) - one_hot(targets, len(signatures))
-    weight = error * (scale / features.shape[0])
+    rows = max(features.shape[0], 1)
+    weight = error * (scale / rows)
     radial = weight * cosine
     radial_x = radial.sum(dim=1, keepdim=True)
     radial_s = radial.sum(dim=0).unsqueeze(1)
@@ -95,7 +97,7 @@ def lace_gradients(
     grad_signatures = inverse_norm_s * (weighted_x @ precision.T - radial_s * (unit_s @ symmetric))
     grad_norms = unit_x.T @ (radial_x * unit_x) + unit_s.T @ (radial_s * unit_s)
     return LACEGradients(
-        loss=cross_entropy(logits, targets),
+        loss=cross_entropy(logits, targets, reduction="sum") / rows,
         features=grad_features,
         signatures=grad_signatures,
         mean=-grad_features.sum(dim=0),

@@ -55,13 +55,16 @@ def update_moments(
     decay: float,
     reduce: Reduce | None = None,
     *,
+    covariance: bool = True,
     fourth: bool = True,
+    inplace: bool = False,
 ) -> Moments:
     """Merge a batch: earlier samples count ``decay`` times what they did, the new ones ``weights``.
 
     The result is exactly the weighted mean and covariance of all samples seen (the drift between
-    batches included), so the first batches need no separate bias correction. A batch with a
-    value that is not finite counts for nothing.
+    batches included), so the first batches need no separate bias correction. A sample of weight 0
+    counts for nothing, whatever it holds, and so does a batch with another value that is not
+    finite.
 
     Args:
         moments: what was known before.
@@ -69,7 +72,9 @@ def update_moments(
         weights: of each sample in each group, (G, N); None for one each, in one group.
         decay: in [0, 1).
         reduce: sums a tensor over all processes; omitted for one process.
+        covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
+        inplace: overwrite ``moments.covariance``, the largest part by far.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])
@@ -77,94 +82,138 @@ def update_moments(
         tensor([[1.]])
     """
     groups, width = moments.mean.shape
-    shifted = features - moments.mean[:, None]
-    if weights is None:
-        count = shifted.new_full((1,), features.shape[0])
-        squares, total = count, shifted.sum(1)
-    else:
-        count, squares = weights.sum(1), weights.square().sum(1)
-        total = (weights[:, None] @ shifted)[:, 0]
-    sums = torch.cat([largest(shifted), count, squares, total.flatten()])
-    sums = sums if reduce is None else reduce(sums)
-    finite = torch.isfinite(sums.sum())
-    sums, shifted = torch.where(finite, sums, 0), torch.where(finite, shifted, 0)
-    bound, count, squares, total = sums.split([1, groups, groups, groups * width])
+    shifted = deviations(features, moments.mean[:, None], None if weights is None else weights > 0)
+    weights = shifted.new_ones(shifted.shape[:2]) if weights is None else weights
+    squares = weights.square().sum(1) if fourth else weights.new_empty(0)
+    total = weights[:, None] @ shifted
+    sums = torch.cat([largest(shifted), weights.sum(1), squares, total.flatten()])
+    finite, sums = only_finite(sums if reduce is None else reduce(sums))
+    bound, count, squares, total = sums.split([1, groups, len(squares), groups * width])
 
     # A sum of the largest entries of all processes bounds them all, and needs no second collective.
-    unit = next_unit(moments.unit, bound[0], count.sum(), decay)
-    length = torch.where(unit > 0, unit, 1)
-    some = torch.where(count > 0, count, 1)
-    step = total.view(groups, width) / some[:, None]
-    drift = step / length
-    mass = decay * moments.mass + count
-    share = count / torch.where(mass > 0, mass, 1)
-    keep, ratio = 1 - share, moments.unit / length
-    centred = (shifted - step[:, None]) / length
-    merged = moments._replace(mass=mass, mean=moments.mean + share[:, None] * step, unit=unit)
+    step = merge(moments.mass, moments.unit, count, total.view(groups, width), bound[0], decay)
+    merged = moments._replace(mass=step.mass, mean=moments.mean + step.shift, unit=step.unit)
+    if not covariance:
+        return merged._replace(unit=moments.unit)
+    shifted = torch.where(finite, shifted, step.shift[:, None])
+    rows, past = scatter_rows(shifted, weights * finite, step, moments.unit)
+    past = past[:, None, None]
     if reduce is None and not fourth:
-        # Batch and drift in one product onto the past: few passes over the d × d matrix.
-        roots = (share / some).sqrt()[:, None] * (1 if weights is None else weights.sqrt())
-        between = (share * keep).sqrt()[:, None, None] * drift[:, None]
-        rows = torch.cat([centred * roots[..., None], between], dim=1)
-        past = (keep * ratio**2)[..., None, None] * moments.covariance
-        return merged._replace(covariance=_add_scatter(past, rows))
+        past = moments.covariance.mul_(past) if inplace else past * moments.covariance
+        add = past.baddbmm_ if inplace else past.baddbmm
+        return merged._replace(covariance=add(rows.mT, rows))
 
-    weighted = centred if weights is None else centred * weights[..., None]
-    scatter = weighted.mT @ centred
+    batch, drift = rows[:, :-1], rows[:, -1:]
+    sums = batch.mT @ batch
     if fourth:
-        squares_of = centred.square().sum(-1, keepdim=True)
-        third = (weighted * squares_of).sum(1)
-        quartic = ((weighted * centred).sum(-1, keepdim=True) * squares_of).sum(1)
-        sums = torch.cat([scatter, third[:, None], quartic[..., None].expand(-1, 1, width)], dim=1)
-        sums = (sums if reduce is None else reduce(sums.contiguous())) / some[:, None, None]
-        scatter, batch_third, batch_fourth = sums[:, :width], sums[:, width], sums[:, width + 1, 0]
-    elif reduce is not None:
-        scatter = reduce(scatter) / some[:, None, None]
-
-    matrix = (..., None, None)
-    past = (ratio**2)[matrix] * moments.covariance
-    covariance = keep[matrix] * past + share[matrix] * scatter
-    covariance = covariance + ((share * keep)[:, None] * drift)[..., None] * drift[:, None]
-    merged = merged._replace(covariance=covariance)
+        centred = (shifted - step.shift[:, None]) / step.length
+        distances = centred.square().sum(-1)
+        shares = weights * finite / step.divisor[:, None]
+        third = (shares * distances)[:, None] @ centred
+        quartic = (shares * distances.square()).sum(1)[:, None, None]
+        sums = torch.cat([sums, third, quartic.expand(-1, 1, width)], dim=1)
+    sums = sums if reduce is None else reduce(sums.contiguous())
+    past = past * moments.covariance
+    merged = merged._replace(covariance=past + sums[:, :width] + drift.mT @ drift)
     if not fourth:
         return merged
-    old = _shift(ratio**3 * moments.third, ratio**4 * moments.fourth, past, share, drift)
-    new = _shift(batch_third, batch_fourth, scatter, -keep, drift)
+    old = _about(moments, past, step)
     return merged._replace(
-        third=keep[:, None] * old[0] + share[:, None] * new[0],
-        fourth=keep * old[1] + share * new[1],
-        spread=keep**2 * moments.spread + share**2 * squares / some**2,
+        third=old[0] + sums[:, width],
+        fourth=old[1] + sums[:, width + 1, 0],
+        spread=step.keep**2 * moments.spread + squares / step.divisor / step.divisor,
     )
 
 
-def _shift(
-    third: Tensor, fourth: Tensor, covariance: Tensor, part: Tensor, drift: Tensor
+class Merge(NamedTuple):
+    """What a batch does to a running mean, of any number of groups (...)."""
+
+    mass: Tensor
+    """Decayed sum of sample weights, (...)."""
+    divisor: Tensor
+    """The mass as one may divide by it, (...)."""
+    keep: Tensor
+    """Share of the samples seen before, (...)."""
+    shift: Tensor
+    """How far the mean moves, (..., d)."""
+    unit: Tensor
+    """The length in whose square covariances are kept from now on, ()."""
+    length: Tensor
+    """The unit as one may divide by it, ()."""
+
+
+def merge(
+    mass: Tensor, unit: Tensor, count: Tensor, total: Tensor, bound: Tensor, decay: float
+) -> Merge:
+    """Add samples that weigh ``count`` together and deviate by ``total``, none beyond ``bound``.
+
+    Without samples nothing moves and all is kept, even where the mass has decayed to nothing.
+    """
+    tiny = torch.finfo(total.dtype).tiny
+    mass = torch.add(count, mass, alpha=decay)
+    divisor = mass.clamp_min(tiny)
+    keep = 1 - count / divisor
+    # The unit falls as what once needed it fades; by no more than a square can bear at once.
+    unit = torch.maximum(unit * keep.mean().sqrt().clamp_min(1e-3), bound)
+    return Merge(mass, divisor, keep, total / divisor[..., None], unit, unit.clamp_min(tiny))
+
+
+def scatter_rows(
+    shifted: Tensor, weights: Tensor, step: Merge, unit: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Third and fourth moments about a mean that has moved by ``part``·``drift``."""
-    by = part[:, None] * drift
-    square = by.square().sum(-1)
-    variance = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-    turned = (covariance @ by[..., None])[..., 0]
-    fourth = fourth + 4 * ((turned - third) * by).sum(-1) + 2 * variance * square + square**2
-    return third - 2 * turned - (variance + square)[:, None] * by, fourth
+    """Rows (..., N + 1, d) whose products are the new covariance, and the old one's factor, (...).
+
+    They are the samples about the new mean, and as the last how far the old mean lies from it: no
+    covariance is ever a difference of large numbers.
+
+    Args:
+        shifted: samples about the old mean, (..., N, d).
+        weights: of the samples, (..., N).
+        step: what the batch does to the mean.
+        unit: the length before the batch, ().
+    """
+    shift = step.shift[..., None, :]
+    shares = torch.cat([weights / step.divisor[..., None], step.keep[..., None]], dim=-1)
+    roots = shares.sqrt() / step.length
+    rows = torch.cat([shifted - shift, shift], dim=-2) * roots[..., None]
+    return rows, (roots[..., -1] * unit).square()
 
 
-def _add_scatter(matrix: Tensor, rows: Tensor) -> Tensor:
-    # In place, where torch.func allows it: a fresh d × d matrix costs as much as the product.
-    if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(rows):
-        return torch.baddbmm(matrix, rows.mT, rows)
-    return matrix.baddbmm_(rows.mT, rows)
+def deviations(features: Tensor, mean: Tensor, counted: Tensor | None) -> Tensor:
+    """Features less their mean, 0 for samples that don't count, whatever those hold.
+
+    A selection, where a product would let NaN and infinity through; no row is left out, which would
+    make the host wait.
+    """
+    if counted is not None:
+        features = torch.where(counted[..., None], features, mean)
+    return features - mean
 
 
-def next_unit(unit: Tensor, bound: Tensor, count: Tensor, decay: float) -> Tensor:
-    """The unit after a batch of ``count`` samples within ``bound``; it falls as others fade."""
-    fading = torch.where(count > 0, max(decay**0.5, 1e-3), 1.0)
-    return torch.maximum(unit * fading.to(unit.dtype), bound)
+def only_finite(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the sums of a batch are finite, (1,), and the sums, or zeros in their place."""
+    finite = largest(sums) < torch.inf
+    return finite, torch.where(finite, sums, 0)
 
 
 def largest(values: Tensor) -> Tensor:
-    """The largest absolute entry of all, (1,); 0 of none."""
+    """The largest absolute entry of all, (1,); 0 of none, NaN where there is one."""
     if values.numel() == 0:
         return values.new_zeros(1)
     size: Tensor = torch.linalg.vector_norm(values, ord=torch.inf)
     return size.reshape(1)
+
+
+def _about(moments: Moments, covariance: Tensor, step: Merge) -> tuple[Tensor, Tensor]:
+    """Third and fourth moments of earlier samples about the new mean, times their share.
+
+    ``covariance`` is theirs about the old mean, times their share.
+    """
+    by, ratio = step.shift / step.length, moments.unit / step.length
+    third = (step.keep * ratio**3)[:, None] * moments.third
+    square = by.square().sum(-1)
+    variance = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
+    turned = (covariance @ by[..., None])[..., 0]
+    fourth = step.keep * (ratio**4 * moments.fourth + square**2)
+    fourth = fourth + 4 * ((turned - third) * by).sum(-1) + 2 * variance * square
+    return third - 2 * turned - (variance + step.keep * square)[:, None] * by, fourth

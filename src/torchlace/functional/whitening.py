@@ -19,11 +19,12 @@ def shrink(covariance: Tensor, amount: float | Tensor) -> Tensor:
                 [0., 1.]])
     """
     variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    ridge = torch.where(variance > 0, amount * variance, 1)[..., None, None]
+    ridge = torch.where(variance > 0, amount * variance, 1)[..., None]
     if isinstance(amount, Tensor):
         amount = amount[..., None, None]
-    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    return (1 - amount) * covariance + ridge * identity
+    shrunk = (1 - amount) * covariance
+    shrunk.diagonal(dim1=-2, dim2=-1).add_(ridge)
+    return shrunk
 
 
 def ledoit_wolf(covariance: Tensor, fourth: Tensor, spread: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from torchlace._checks import check_choice
+from torchlace.heads.adacos import AdaCos
 from torchlace.heads.base import Head
-from torchlace.heads.cosine import AdaCos, ArcFace, CosFace, CosineHead, NormFace, SphereFace
+from torchlace.heads.cosine import CosineHead, NormFace
 from torchlace.heads.fold import Folded, Normalize
 from torchlace.heads.joint import Joint
 from torchlace.heads.lace import LACE
+from torchlace.heads.margins import ArcFace, CosFace, SphereFace
 from torchlace.heads.softmax import AMC, Center, Softmax
 from torchlace.heads.temperature import fit_temperature
 

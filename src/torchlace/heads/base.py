@@ -83,8 +83,17 @@ class Head(FullPrecisionBuffers):
         )
         one = torch.ones((), device=device, dtype=compute_dtype(self.weight))
         self.register_buffer("temperature", one)
-        bound = 1 / math.sqrt(in_features)
+        Head.reset_parameters(self)  # what subclasses add is not there yet
+
+    def reset_parameters(self) -> None:
+        """Start again, as fresh as constructed: parameters, temperature, all that training moves.
+
+        After ``to_empty``, this gives a head that was built on the meta device its first values.
+        Subclasses with parameters or state of their own extend it.
+        """
+        bound = 1 / math.sqrt(self.in_features)
         nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.temperature)
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits, (N, C), in fp32 or better. Labels are never needed."""
@@ -227,8 +236,8 @@ def sample_weights(values: Tensor, targets: Tensor, options: LossOptions) -> Ten
 
 
 def unlabelled(targets: Tensor, ignore_index: int) -> Tensor:
-    """Targets with -1 for samples without a class."""
-    return torch.where(targets == ignore_index, -1, targets)
+    """Targets with a negative label for samples without a class."""
+    return targets if ignore_index < 0 else torch.where(targets == ignore_index, -1, targets)
 
 
 def join(parts: dict[str, Any]) -> str:

@@ -64,6 +64,12 @@ class Joint(Head):
         if not any(self.weights.values()):
             raise ValueError("weights must not all be zero: nothing would be learned or told apart")
 
+    def reset_parameters(self) -> None:
+        """Start again with every head."""
+        nn.init.ones_(self.temperature)
+        for _, head in self._named():
+            head.reset_parameters()
+
     @property
     def signatures(self) -> Tensor:
         """None of its own."""

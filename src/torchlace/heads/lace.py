@@ -101,6 +101,11 @@ class LACE(CosineHead):
             weight = self.weight.new_empty(num_classes, background.out_features)
             self.weight = torch.nn.Parameter(weight.uniform_(-bound, bound))
 
+    def reset_parameters(self) -> None:
+        """Start again, the background too."""
+        super().reset_parameters()
+        self.background.reset_parameters()
+
     @classmethod
     def published(cls, in_features: int, num_classes: int, **options: Any) -> LACE:
         """The paper's: learned mean and covariance from its random start, scale 1.

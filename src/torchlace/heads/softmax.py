@@ -37,6 +37,12 @@ class Softmax(Head):
         super().__init__(in_features, num_classes, **options)
         self.bias = nn.Parameter(self.weight.new_zeros(num_classes)) if bias else None
 
+    def reset_parameters(self) -> None:
+        """Start again: random class vectors, no bias."""
+        super().reset_parameters()
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
     def fold(self) -> Folded:
         """A linear layer."""
         bias = None if self.bias is None else self._lift(self.bias)
@@ -111,6 +117,11 @@ class Center(Auxiliary):
     def __init__(self, in_features: int, num_classes: int, **options: Any) -> None:
         super().__init__(in_features, num_classes, **options)
         self.centers = nn.Parameter(torch.zeros_like(self.weight))
+
+    def reset_parameters(self) -> None:
+        """Start again, the centres at zero."""
+        super().reset_parameters()
+        nn.init.zeros_(self.centers)
 
     def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
         return center_loss(features, targets, self.centers.to(features.dtype))
