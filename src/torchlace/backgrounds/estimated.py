@@ -203,7 +203,7 @@ class Estimated(MomentsBackground):
         if targets is None:
             return None
         if self.num_classes is None or self.samples == "all":
-            return (targets >= 0).to(features.dtype)[None]
+            return (targets >= 0)[None]
         members = one_hot(targets, self.num_classes, features.dtype)
         counts, reduction = members.sum(1), self._reduction()
         counts = counts if reduction is None else reduction(counts)

@@ -69,12 +69,13 @@ def update_moments(
     Args:
         moments: what was known before.
         features: (N, d).
-        weights: of each sample in each group, (G, N); None for one each, in one group.
+        weights: of each sample in each group, (G, N), or whether it counts; None for one each, in
+            one group.
         decay: in [0, 1).
         reduce: sums a tensor over all processes; omitted for one process.
         covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
-        inplace: overwrite ``moments.covariance``, the largest part by far.
+        inplace: overwrite ``moments.mean`` and ``moments.covariance``, the largest parts.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])
@@ -82,8 +83,9 @@ def update_moments(
         tensor([[1.]])
     """
     groups, width = moments.mean.shape
-    shifted = deviations(features, moments.mean[:, None], None if weights is None else weights > 0)
-    weights = shifted.new_ones(shifted.shape[:2]) if weights is None else weights
+    counted = weights if weights is None or weights.dtype == torch.bool else weights > 0
+    shifted = deviations(features, moments.mean[:, None], counted)
+    weights = shifted.new_ones(shifted.shape[:2]) if weights is None else weights.to(shifted.dtype)
     squares = weights.square().sum(1) if fourth else weights.new_empty(0)
     total = weights[:, None] @ shifted
     sums = torch.cat([largest(shifted), weights.sum(1), squares, total.flatten()])
@@ -92,7 +94,8 @@ def update_moments(
 
     # A sum of the largest entries of all processes bounds them all, and needs no second collective.
     step = merge(moments.mass, moments.unit, count, total.view(groups, width), bound[0], decay)
-    merged = moments._replace(mass=step.mass, mean=moments.mean + step.shift, unit=step.unit)
+    mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
+    merged = moments._replace(mass=step.mass, mean=mean, unit=step.unit)
     if not covariance:
         return merged._replace(unit=moments.unit)
     shifted = torch.where(finite, shifted, step.shift[:, None])
@@ -154,7 +157,8 @@ def merge(
     divisor = mass.clamp_min(tiny)
     keep = 1 - count / divisor
     # The unit falls as what once needed it fades; by no more than a square can bear at once.
-    unit = torch.maximum(unit * keep.mean().sqrt().clamp_min(1e-3), bound)
+    kept = keep.mean() if keep.numel() > 1 else keep.reshape(())
+    unit = torch.maximum(unit * kept.sqrt().clamp_min(1e-3), bound)
     return Merge(mass, divisor, keep, total / divisor[..., None], unit, unit.clamp_min(tiny))
 
 
