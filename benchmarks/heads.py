@@ -2,7 +2,7 @@
 
     python benchmarks/heads.py                     # CPU: the tables of docs/benchmarks.md
     python benchmarks/heads.py --device cuda       # GPU: also CUDA-graph replay, and many classes
-    python benchmarks/heads.py --only linear,lace --sizes 256x512x100 --modes eager
+    python benchmarks/heads.py --heads linear,lace --sizes 256x512x100 --modes eager
 
 A step is forward, loss and backward to features and parameters. Each of 20 or more steps is timed
 by itself, refreshes of the background included: the median is a step without refresh, the mean pays
@@ -187,7 +187,7 @@ def heads_table(args: Any) -> list[dict[str, Any]]:
         for mode in args.modes:
             base: dict[str, Any] = {}
             for name, module, step in candidates(shape[1], shape[2], args.device):
-                if args.only and name not in args.only:
+                if args.heads and name not in args.heads:
                     continue
                 if name in ("paper's SVD", "pml ArcFace") and mode != "eager":
                     continue
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sizes", help="batch x width x classes, comma separated")
     parser.add_argument("--modes", help="of eager, compiled, graph; comma separated")
-    parser.add_argument("--only", help="names of heads, comma separated")
+    parser.add_argument("--heads", help="names of heads, comma separated")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--precision", choices=("fp32", "tf32"), default="fp32")
     parser.add_argument("--tables", default="heads,inference,classes")
@@ -308,14 +308,14 @@ def main() -> None:
     sizes = args.sizes or ("4096x2048x10000,256x512x100" if cuda else "128x2048x100,256x512x100")
     args.sizes = [tuple(map(int, size.split("x"))) for size in sizes.split(",")]
     args.modes = (args.modes or ("eager,compiled,graph" if cuda else "eager,compiled")).split(",")
-    args.only = args.only and args.only.split(",")
+    args.heads = args.heads and args.heads.split(",")
     args.name = ""
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.manual_seed(0)
     kind = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     print(f"torch {torch.__version__}, {kind}, {args.precision}, {args.steps} steps")
     stem = f"{'cuda' if cuda else 'cpu'}-{args.precision}{args.tag}"
-    keep = bool(args.tag) or not (args.only or chosen)  # a part must not replace the whole
+    keep = bool(args.tag) or not (args.heads or chosen)  # a part must not replace the whole
     if "heads" in args.tables:
         save(heads_table(args), f"heads-{stem}.csv", keep)
     if "inference" in args.tables:
