@@ -10,6 +10,11 @@ import pytest
 from training.processes import fresh, torchlace
 
 import torchlace as tl
+from torchlace.cli import completion
+from torchlace.data import KNOWN
+from torchlace.experiments import experiment_names
+from torchlace.models import create_backbone
+from torchlace.training import config
 
 COMMANDS = ["train", "evaluate", "compare", "predict", "report", "reproduce", "detect", "export"]
 COMMANDS += ["heads", "config", "data"]
@@ -63,6 +68,24 @@ def test_the_shell_completes_commands_and_options(tmp_path):
     assert complete("torchlace tr", tmp_path) == ["train"]
     assert complete("torchlace data ch", tmp_path) == ["check"]
     assert complete("torchlace train --label", tmp_path) == ["--label-smoothing"]
+
+
+def test_the_shell_completes_values(tmp_path):
+    assert complete("torchlace train --head lace-", tmp_path) == ["lace-learned", "lace-published"]
+    assert complete("torchlace train --optimizer adamw", tmp_path) == ["adamw"]
+    assert complete("torchlace data show cifar100", tmp_path) == ["cifar100", "cifar100-coarse"]
+    assert complete("torchlace reproduce table", tmp_path) == [f"table{n}" for n in (1, 2, 3, 4)]
+    # A file name, which the shell completes by itself where this has nothing to say.
+    assert complete("torchlace train --data ./ph", tmp_path) == []
+
+
+def test_the_values_that_are_completed_are_those_that_there_are():
+    assert sorted(completion.HEADS) == sorted(tl.heads.names())
+    assert sorted(completion.DATA) == sorted(KNOWN)
+    assert completion.CHOICES == config.CHOICES
+    assert completion.experiments("") == sorted(experiment_names())
+    for name in completion.BACKBONES:
+        assert create_backbone(name).num_features > 0
 
 
 def test_the_completion_script_can_be_shown(tmp_path):

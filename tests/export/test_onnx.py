@@ -70,6 +70,9 @@ def test_a_run_is_exported(tmp_path):
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("wrote run/model.onnx: uint8 images, (N, 1, 8, 8), to scores")
     assert (tmp_path / "run" / "model.onnx").is_file()
+    done = torchlace("export", "run", "-o", "run/config.yaml/model.onnx", folder=tmp_path)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "model.onnx could not be written (File exists)" in done.err
 
 
 def test_what_can_t_be_exported_is_one_line(tmp_path):

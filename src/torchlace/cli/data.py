@@ -10,6 +10,7 @@ import typer
 
 from torchlace._text import counted
 from torchlace.cli.common import number, plain_errors, print_table
+from torchlace.cli.completion import DATA, among
 
 if TYPE_CHECKING:
     from torchlace.data import ImageData
@@ -29,7 +30,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on without image files that can't be read.")
 ]
-Name = Annotated[str, typer.Argument(help="A known name, a pack, a folder, a CSV or a .npz.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A known name, a pack, a folder, a CSV or a .npz.", autocompletion=among(*DATA)
+    ),
+]
 
 
 @app.command("list")
@@ -60,7 +66,13 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="fashion_mnist, cifar10, svhn or cifar100.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="fashion_mnist, cifar10, svhn or cifar100.",
+            autocompletion=among("fashion_mnist", "cifar10", "svhn", "cifar100"),
+        ),
+    ],
     root: Root = None,
 ) -> None:
     """Download a set through torchvision, checksums verified, and write its pack."""

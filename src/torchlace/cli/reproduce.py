@@ -11,6 +11,7 @@ import typer
 
 from torchlace._text import counted
 from torchlace.cli.common import plain_errors, print_table
+from torchlace.cli.completion import experiments
 
 if TYPE_CHECKING:
     from torchlace.experiments import Experiment, Outcome, Record, Task
@@ -21,7 +22,10 @@ SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", 
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="An experiment (see --list), or your own YAML file.")
+        str | None,
+        typer.Argument(
+            help="An experiment (see --list), or your own YAML file.", autocompletion=experiments
+        ),
     ] = None,
     datasets: Annotated[
         list[str] | None, typer.Option(help="Only these, separated by commas; repeatable.")

@@ -11,6 +11,7 @@ import typer
 
 from torchlace.cli.bars import reporter as make_reporter
 from torchlace.cli.common import plain_errors
+from torchlace.cli.completion import BACKBONES, CHOICES, DATA, HEADS, among
 
 Str = str | None
 Int = int | None
@@ -20,9 +21,18 @@ Float = float | None
 def train(
     data: Annotated[
         Str,
-        typer.Option(help="Data set, folder of class folders, CSV or .npz.", show_default="digits"),
+        typer.Option(
+            help="Data set, folder of class folders, CSV or .npz.",
+            show_default="digits",
+            autocompletion=among(*DATA),
+        ),
     ] = None,
-    head: Annotated[Str, typer.Option(help="See torchlace heads.", show_default="lace")] = None,
+    head: Annotated[
+        Str,
+        typer.Option(
+            help="See torchlace heads.", show_default="lace", autocompletion=among(*HEADS)
+        ),
+    ] = None,
     run: Annotated[
         Path | None, typer.Option(help="Run directory.", show_default="runs/DATA-HEAD-SEED")
     ] = None,
@@ -37,9 +47,20 @@ def train(
     batch_size: Annotated[Int, typer.Option(help="Over all devices.", show_default="256")] = None,
     backbone: Annotated[
         Str,
-        typer.Option(help="small-cnn, one of torchvision's, or timm/NAME.", show_default="auto"),
+        typer.Option(
+            help="small-cnn, one of torchvision's, or timm/NAME.",
+            show_default="auto",
+            autocompletion=among(*BACKBONES),
+        ),
     ] = None,
-    stem: Annotated[Str, typer.Option(help="auto, small or standard.", show_default="auto")] = None,
+    stem: Annotated[
+        Str,
+        typer.Option(
+            help="auto, small or standard.",
+            show_default="auto",
+            autocompletion=among(*CHOICES["stem"]),
+        ),
+    ] = None,
     pretrained: Annotated[
         bool | None,
         typer.Option(help="Start from the library's weights.", show_default="no-pretrained"),
@@ -62,7 +83,12 @@ def train(
         ),
     ] = None,
     protocol: Annotated[
-        Str, typer.Option(help="native or paper (224 px).", show_default="native")
+        Str,
+        typer.Option(
+            help="native or paper (224 px).",
+            show_default="native",
+            autocompletion=among(*CHOICES["protocol"]),
+        ),
     ] = None,
     image_size: Annotated[
         Int,
@@ -75,11 +101,23 @@ def train(
         bool | None,
         typer.Option(help="Mirror half of the images.", show_default="all but known digits"),
     ] = None,
-    optimizer: Annotated[Str, typer.Option(help="adam, adamw or sgd.", show_default="adam")] = None,
+    optimizer: Annotated[
+        Str,
+        typer.Option(
+            help="adam, adamw or sgd.",
+            show_default="adam",
+            autocompletion=among(*CHOICES["optimizer"]),
+        ),
+    ] = None,
     lr: Annotated[Float, typer.Option(help="Learning rate.", show_default="0.001")] = None,
     weight_decay: Annotated[Float, typer.Option(help="Weight decay.", show_default="0")] = None,
     schedule: Annotated[
-        Str, typer.Option(help="constant, cosine or one-cycle.", show_default="constant")
+        Str,
+        typer.Option(
+            help="constant, cosine or one-cycle.",
+            show_default="constant",
+            autocompletion=among(*CHOICES["schedule"]),
+        ),
     ] = None,
     validation: Annotated[
         Float, typer.Option(help="Share of training images held out.", show_default="0.1")
@@ -91,7 +129,12 @@ def train(
         Float, typer.Option(help="Label smoothing.", show_default="0")
     ] = None,
     class_weights: Annotated[
-        Str, typer.Option(help="none or balanced.", show_default="none")
+        Str,
+        typer.Option(
+            help="none or balanced.",
+            show_default="none",
+            autocompletion=among(*CHOICES["class_weights"]),
+        ),
     ] = None,
     ema: Annotated[
         Float, typer.Option(help="Decay of an average of the weights.", show_default="none")
@@ -104,7 +147,12 @@ def train(
         bool | None, typer.Option(help="Leave unreadable images out.", show_default="no-skip-bad")
     ] = None,
     device: Annotated[
-        Str, typer.Option(help="cpu, cuda, mps or auto.", show_default="auto")
+        Str,
+        typer.Option(
+            help="cpu, cuda, mps or auto.",
+            show_default="auto",
+            autocompletion=among(*CHOICES["device"]),
+        ),
     ] = None,
     devices: Annotated[Int, typer.Option(help="Devices on each machine.", show_default="1")] = None,
     nodes: Annotated[Int, typer.Option(help="Machines.", show_default="1")] = None,
@@ -118,7 +166,10 @@ def train(
     workers: Annotated[
         Int, typer.Option(help="Processes that decode images.", show_default="2")
     ] = None,
-    log: Annotated[list[str] | None, typer.Option(help="wandb or mlflow; repeatable.")] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(help="wandb or mlflow; repeatable.", autocompletion=among("wandb", "mlflow")),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Train a finished run anew.")
     ] = False,

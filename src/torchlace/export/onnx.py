@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchlace.data.writing import write_file
 from torchlace.export.served import Served
 from torchlace.models import Classifier
 
@@ -47,7 +47,8 @@ def export_onnx(
 
     Raises:
         ImportError: without the extra ``onnx``.
-        ValueError: if torch has no ONNX form of the model, or the file gives other probabilities.
+        ValueError: if torch has no ONNX form of the model, the file gives other probabilities, or
+            it can't be written.
     """
     onnx, runtime = _packages()
     path, served = Path(path), Served(model, prepare)
@@ -67,12 +68,7 @@ def export_onnx(
             f"{path} was not written: its probabilities would differ from the model's by "
             f"{difference:.2g}"
         )
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_file(path, lambda file: file.write(content))
     return difference
 
 
