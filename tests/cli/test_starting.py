@@ -14,7 +14,6 @@ from torchlace.cli import completion
 from torchlace.data import KNOWN
 from torchlace.experiments import experiment_names
 from torchlace.models import create_backbone
-from torchlace.training import config
 
 COMMANDS = ["train", "evaluate", "compare", "predict", "report", "reproduce", "detect", "export"]
 COMMANDS += ["heads", "config", "data"]
@@ -82,7 +81,6 @@ def test_the_shell_completes_values(tmp_path):
 def test_the_values_that_are_completed_are_those_that_there_are():
     assert sorted(completion.HEADS) == sorted(tl.heads.names())
     assert sorted(completion.DATA) == sorted(KNOWN)
-    assert completion.CHOICES == config.CHOICES
     assert completion.experiments("") == sorted(experiment_names())
     for name in completion.BACKBONES:
         assert create_backbone(name).num_features > 0

@@ -13,14 +13,6 @@ DATA = ("digits", "fashion_mnist", "cifar10", "svhn", "cifar100", "cifar100-coar
 BACKBONES = (
     *("small-cnn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121"),
 )
-CHOICES = {
-    "device": ("auto", "cpu", "cuda", "mps"),
-    "protocol": ("native", "paper"),
-    "stem": ("auto", "small", "standard"),
-    "optimizer": ("adam", "adamw", "sgd"),
-    "schedule": ("constant", "cosine", "one-cycle"),
-    "class_weights": ("none", "balanced"),
-}
 
 
 def among(*words: str) -> Callable[[str], list[str]]:

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from torchlace._choices import CHOICES
 from torchlace.cli.bars import reporter as make_reporter
 from torchlace.cli.common import plain_errors
-from torchlace.cli.completion import BACKBONES, CHOICES, DATA, HEADS, among
+from torchlace.cli.completion import BACKBONES, DATA, HEADS, among
 
 Str = str | None
 Int = int | None

@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from torchlace._checks import check_choice, check_count, check_number
+from torchlace._choices import CHOICES
 from torchlace.data import absolute_source
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "workers", "loggers"}
 )
-CHOICES = {
-    "device": ("auto", "cpu", "cuda", "mps"),
-    "protocol": ("native", "paper"),
-    "stem": ("auto", "small", "standard"),
-    "optimizer": ("adam", "adamw", "sgd"),
-    "schedule": ("constant", "cosine", "one-cycle"),
-    "class_weights": ("none", "balanced"),
-}
 
 
 @dataclass(frozen=True)
