@@ -34,6 +34,22 @@ def test_from_a_cube_to_scores_and_a_map(folder):
         assert min(picture.size) > 200
 
 
+def test_a_target_as_spreadsheets_with_decimal_commas_write_it(folder):
+    np.savetxt(folder / "exact.csv", TARGET[None], fmt="%.6f", delimiter=",")
+    numbers = ";".join(f"{value:.6f}".replace(".", ",") for value in TARGET)
+    names = ";".join(f"Kanal {letter}" for letter in "abcdefgh")
+    (folder / "german.csv").write_text(f"\ufeff{names}\r\n{numbers}\r\n", encoding="utf-8")
+    for name in ("exact", "german"):
+        command = ("detect", "cube.npy", "--target", f"{name}.csv", "--out", f"{name}.npy")
+        done = torchlace(*command, folder=folder)
+        assert (done.code, done.err) == (0, "")
+    assert (folder / "german.npy").read_bytes() == (folder / "exact.npy").read_bytes()
+    (folder / "mixed.csv").write_text(numbers.replace(",", ".", 1))
+    done = torchlace("detect", "cube.npy", "--target", "mixed.csv", folder=folder)
+    assert done.code == 1
+    assert done.err.startswith("error: mixed.csv, line 1: numbers hold commas as well as points;")
+
+
 def test_other_detectors_and_options(folder):
     def run(*options):
         done = torchlace("detect", "cube.npy", *options, folder=folder)

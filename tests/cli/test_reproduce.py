@@ -17,6 +17,7 @@ from experiments.grids import GRID
 from training.processes import Command, torchlace
 
 RESULTS = Path(__file__).parents[2] / "results"
+TABLE1 = f"{RESULTS}/table1.jsonl"
 PATIENCE = 120
 
 
@@ -135,6 +136,23 @@ def test_a_failed_run_is_reported_at_the_end_and_left_alone(folder):
     assert again.out.splitlines()[0] == name
 
 
+def test_compiled_is_no_other_run(folder):
+    command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "softmax")
+    foretold = torchlace(*command, "--dry-run", folder=folder)
+    assert torchlace(*command, "--compile", "--dry-run", folder=folder).out == foretold.out
+    # Where nothing can be compiled, it shows that it was tried.
+    nowhere = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    failed = torchlace(*command, "--compile", folder=folder, environment=nowhere)
+    assert failed.code == 1
+    assert "RunError: small-cnn can't be compiled here" in failed.err
+    again = torchlace(*command, "--retry-failed", folder=folder, environment=nowhere)
+    assert again.code == 0, again
+    assert [*finished(folder)] == foretold.out.splitlines()[:1]
+    # A line says how its run computed, however it is asked for.
+    shown = torchlace(*command, "--compile", "--show", "--format", "jsonl", folder=folder)
+    assert json.loads(shown.out)["config"]["compile"] is False
+
+
 def test_the_committed_results_are_shown_in_every_format(folder):
     command = ("reproduce", "table1", "--results", RESULTS, "--datasets", "cifar10")
     texts = {
@@ -184,7 +202,7 @@ def test_a_dry_run_starts_nothing(folder):
         (("table1", "--engine", "rya", "--root", "."), "unknown engine 'rya': did you mean 'ray'"),
         (("table1", "--results", "nowhere"), "there are no results in nowhere"),
         (("table1", "--root", "."), "torchlace data fetch cifar10"),
-        (("figure2", "--results", RESULTS, "-o", "a.png"), "there is no embedding of figure2 to"),
+        (("figure2", "--results", TABLE1, "-o", "a.png"), "there is no embedding of figure2 to"),
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, folder):

@@ -1,10 +1,11 @@
-"""On a GPU: spread, scaled and averaged training, interrupted and not."""
+"""On a GPU: spread, scaled, averaged and compiled training, interrupted and not."""
 
 import math
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch._dynamo.utils import counters
 
 from torchlace.training import Silent, TrainConfig, train
 
@@ -113,3 +114,30 @@ def test_an_averaged_replayed_run_goes_on_as_one_that_never_stopped(schedule, tm
     assert result["graph"] is whole["graph"] is (DEVICE == "cuda")
     assert found == pytest.approx(expected, rel=1e-2)
     assert result["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-2)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_compiled_replayed_run_learns_as_an_eager_one_and_resumes(head, tmp_path):
+    torch.compiler.reset()
+    counters.clear()
+    eager = TrainConfig(**COMMON, **HEADS[head], precision="32-true", graph=False)
+    compiled = TrainConfig(**COMMON, **HEADS[head], precision="32-true", compile=True)
+    expected, whole = losses(eager, tmp_path / "eager")
+    assert not counters["stats"]
+    found, result = losses(compiled, tmp_path / "compiled")
+    assert counters["stats"]["unique_graphs"] == 1
+    assert result["graph"] is (DEVICE == "cuda")
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert result["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-3)
+    found, result = stopped_and_resumed(compiled, tmp_path / "cut")
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert result["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-3)
+
+
+def test_a_compiled_background_in_the_backbone_is_captured(tmp_path):
+    torch.compiler.reset()
+    common = {**COMMON, "precision": "32-true", "background_norm": "layers.5"}
+    expected, _ = losses(TrainConfig(**common, graph=False), tmp_path / "eager")
+    found, result = losses(TrainConfig(**common, compile=True), tmp_path / "compiled")
+    assert result["graph"] is (DEVICE == "cuda")
+    assert found == pytest.approx(expected, rel=1e-3)

@@ -1,3 +1,6 @@
+import csv
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,7 @@ from torchlace.data import (
     load_data,
 )
 from torchlace.data import decode as decoding
+from torchlace.data.listing import list_csv
 
 
 def saved(tmp_path, picture, name="a.png", **options):
@@ -382,10 +386,38 @@ def test_csv(tmp_path):
     assert torch.equal(data.test.images[0], expected)
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_columns_of_a_csv_are_separated_as_its_first_line_says(mark, quote, tmp_path):
+    rows = [("Path", "Label", "Split"), ("a,b;c.png", "cat, big", "train"), ("d.png", "dog;", "")]
+    rows.append(("e.png", "cat, big", "val"))
+    text = io.StringIO()
+    always = csv.QUOTE_ALL if quote else csv.QUOTE_MINIMAL
+    csv.writer(text, delimiter=mark, quoting=always).writerows(rows)
+    (tmp_path / "a.csv").write_text(text.getvalue(), encoding="utf-8-sig", newline="")
+    found = list_csv(tmp_path / "a.csv")
+    assert [path.name for path in found.paths] == ["a,b;c.png", "d.png", "e.png"]
+    assert found.class_names == ("cat, big", "dog;")
+    assert found.testing == (False, False, True)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "it says nothing"),
+        ("file;class\na.png;1", "path,label\\[,split\\], it says file;class"),
+        ("path label\na.png 1", "it says path label"),
+        (
+            "path,label,a;path;label\n",
+            "a.csv, line 1: .* whether commas or semicolons separate them; use one",
+        ),
+        (
+            "path;label\na.png;1\n\nb.png,2\n",
+            r"a.csv, line 4: .* label is missing \(columns are separated by semicolons\)",
+        ),
+        ("path,label\na.png,1\nb, c.png,2\n", "a.csv, line 3: more columns .* holds commas"),
+        ("path;label\na;b.png;1\n", "a.csv, line 2: more columns .* holds semicolons"),
+        ("path,label\na.png,1,\nb.png,2,,\n", "2 images can't be used"),
         ("file,class\na.png,1", "path,label\\[,split\\], it says file,class"),
         ("path,label\n", "no images"),
         ("path,label\na.png,\n", "line 2: the path or the label is missing"),

@@ -240,3 +240,12 @@ def test_a_missing_package_is_noticed_before_anything_is_trained(monkeypatch):
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     with pytest.raises(ImportError, match="pip install"):
         require_layouts(wanted)
+
+
+@pytest.mark.parametrize(("method", "module"), [("tsne", "openTSNE"), ("umap", "umap")])
+def test_a_package_is_looked_for_without_its_import(method, module, tmp_path, monkeypatch):
+    (tmp_path / f"{module}.py").write_text("raise AssertionError('it takes long')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    require_layouts([Task(TrainConfig(), embeddings=(f"raw-{method}-3d",))])
+    assert module not in sys.modules

@@ -51,6 +51,16 @@ def test_seeds_come_one_after_the_other():
     assert seeds == sorted(seeds)
 
 
+def test_seeds_begin_where_the_file_says(grid):
+    assert {cell.task.config.seed for cell in load_experiment("figure2").cells()} == {1}
+    assert {cell.task.config.seed for cell in load_experiment("figure3").cells()} == {2}
+    grid.write_text(GRID + "first_seed: 5\n")
+    experiment = load_experiment(grid)
+    assert [cell.task.config.seed for cell in experiment.cells()] == [5, 5, 6, 6]
+    more = experiment.select(seeds=3).cells()
+    assert [cell.task.config.seed for cell in more] == [5, 5, 6, 6, 7, 7]
+
+
 def test_all_rows_of_a_table_train_alike():
     for experiment in map(load_experiment, experiment_names()):
         cells = experiment.cells()
@@ -76,6 +86,7 @@ def test_the_name_of_a_run_says_what_is_trained_and_nothing_else():
     found = {run_name(dataclasses.replace(base, **{k: v})) for k, v in CHANGED.items()}
     assert len(found | {run_name(base)}) == len(CHANGED) + 1
     elsewhere = {"root": "/data", "device": "cpu", "precision": "32-true", "graph": False}
+    elsewhere["compile"] = True
     assert run_name(dataclasses.replace(base, **elsewhere)) == run_name(base)
     assert all(set(name) <= set("-._") | set(map(chr, range(48, 123))) for name in found)
 
@@ -152,6 +163,8 @@ def test_an_unknown_experiment_names_the_nearest():
             "published of row softmax .* must hold `name: value`",
         ),
         ("seeds: 2", "seeds: many", "seeds in .*mine.yaml must be an integer, got 'many'"),
+        ("seeds: 2", "first_seed: -1", "first_seed in .*mine.yaml must be at least 0, got -1"),
+        ("seeds: 2", "first_seed: one", "first_seed in .*mine.yaml must be an integer, got 'one'"),
         ("seeds: 2", "embeddings: [tsne]", "must read like raw-tsne-3d, got 'tsne'"),
         ("columns:", "rows: {}\ncolumns: {}\n_:", "unknown key"),
         ("title: Two heads", "title: [", "mine.yaml is not valid YAML"),

@@ -1,10 +1,12 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
 from inspection.runs import copied, trained
 
 from torchlace.evaluation import embedding as layouts
-from torchlace.inspection import embedding, embeddings, inspect
+from torchlace.inspection import check_method, embedding, embeddings, inspect
 
 
 @pytest.fixture
@@ -108,3 +110,31 @@ def test_no_background_no_whitened_space(name):
 def test_an_unknown_space_is_named(found):
     with pytest.raises(ValueError, match="did you mean 'whitened'"):
         embedding(found, space="whitend")
+
+
+@pytest.mark.parametrize(
+    ("method", "module", "said"),
+    [
+        ("tsne", "openTSNE", "t-SNE needs openTSNE: pip install 'torchlace[report]'"),
+        ("umap", "umap", "UMAP needs umap-learn: pip install umap-learn"),
+        ("pca", "sklearn", "PCA needs scikit-learn: pip install 'torchlace[train]'"),
+    ],
+)
+def test_a_method_is_looked_for_and_not_imported(method, module, said, tmp_path, monkeypatch):
+    run = copied("lace", tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / f"{module}.py").write_text("raise AssertionError('it takes long')")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "here")
+        patch.delitem(sys.modules, module, raising=False)
+        check_method(method, [run])
+        assert module not in sys.modules
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError) as raised:
+        check_method(method, [run])
+    assert str(raised.value) == f"{said} (No module named '{module}')"
+
+
+def test_an_unknown_method_is_said_to_be(tmp_path):
+    with pytest.raises(ValueError, match="did you mean 'tsne'"):
+        check_method("tsn", [copied("lace", tmp_path)])

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ def test_a_folder_stands_for_the_runs_in_it_sorted(folder):
     runs = folder / "runs"
     expected = [runs / name for name in ("lace-0", "softmax-0", "unfinished")]
     assert find_runs([runs]) == expected
-    assert find_runs([str(runs / "softmax-0"), runs]) == [runs / "softmax-0", *expected]
+    first = [runs / "softmax-0", runs / "lace-0", runs / "unfinished"]
+    assert find_runs([str(runs / "softmax-0"), runs, runs / "lace-0"]) == first
     for other in (runs / "notes", runs / "report.html", folder / "nowhere"):
         assert find_runs([other]) == [other]
 
@@ -36,14 +38,43 @@ def test_runs_are_found_in_folders_of_folders(folder):
     made = ("2024/march/seeds/lace", "2024/softmax", ".old/lace", "lace-0/copies/lace")
     for name in (*made, "1/2/3/4/5/too deep"):
         shutil.copytree(runs / "softmax-0", runs / name)
-    (runs / "2024" / "loop").symlink_to(runs / "2024")
     found = find_runs([runs])
-    names = [path.relative_to(runs).as_posix() for path in found if "loop" not in path.parts]
+    names = [path.relative_to(runs).as_posix() for path in found]
     expected = ["2024/march/seeds/lace", "2024/softmax", "lace-0", "softmax-0", "unfinished"]
     assert names == expected
     rows = torchlace("compare", "runs", "--json", folder=folder).json()
     assert len(rows) == len(expected)
     assert find_runs([runs / ".old"]) == [runs / ".old" / "lace"]
+
+
+def test_links_lead_to_no_run_twice_and_in_no_circle(folder):
+    runs = folder / "runs"
+    shutil.copytree(runs / "softmax-0", runs / "b" / "c" / "softmax")
+    shutil.copytree(runs / "softmax-0", folder / "elsewhere" / "1" / "2" / "3" / "far")
+    shutil.copytree(runs / "softmax-0", runs / "4" / "5" / "6" / "7" / "8" / "deep")
+    links = {"b/0": "b", "b/c/0": "..", "a": "b/c", "0": "lace-0", "itself": "itself"}
+    links |= {"there": "back", "back": "there", "nowhere": "gone", "up": "..", "near": "4/5/6/7"}
+    for name, target in links.items():
+        (runs / name).symlink_to(target if target == ".." else runs / target)
+    names = [path.relative_to(runs).as_posix() for path in find_runs([runs])]
+    reached = ["b/c/softmax", "lace-0", "near/8/deep", "softmax-0", "unfinished"]
+    assert names == sorted(reached)
+    assert find_runs([runs, runs / "a", runs / "0", runs / "up"])[: len(names)] == [
+        runs / name for name in names
+    ]
+    rows = torchlace("compare", "runs", "runs/a", "runs/0", "--json", folder=folder).json()
+    assert [row["run"] for row in rows] == [f"runs/{name}" for name in names]
+    report = write_report([runs, runs / "a", runs / "0"], folder / "page.html", method="pca")
+    assert len(report.shown) + len(report.failed) == len(names)
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_a_link_to_itself_is_said_to_hold_no_run(command, folder):
+    (folder / "itself").symlink_to(folder / "itself")
+    done = torchlace(command, "itself", folder=folder)
+    assert done.code == 1
+    assert "itself holds no run" in done.out + done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_folder_that_may_not_be_read_holds_no_runs(folder, monkeypatch):
@@ -59,6 +90,16 @@ def test_a_folder_that_may_not_be_read_holds_no_runs(folder, monkeypatch):
     assert find_runs([folder / "runs" / "notes"]) == [folder / "runs" / "notes"]
 
 
+class Without:
+    """A process where a module is not to be had."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self):
+        sys.modules[self.module] = None
+
+
 @pytest.mark.parametrize(
     ("method", "module", "said"),
     [
@@ -67,18 +108,14 @@ def test_a_folder_that_may_not_be_read_holds_no_runs(folder, monkeypatch):
     ],
 )
 def test_a_missing_package_is_told_before_the_work(method, module, said, folder):
-    (folder / "without" / module).mkdir(parents=True)
-    text = f"raise ModuleNotFoundError('No module named {module}')"
-    (folder / "without" / module / "__init__.py").write_text(text)
     run = folder / "runs" / "softmax-0"
     for kept in ("features.safetensors", "evaluation.json"):
         (run / kept).unlink()
     command = ("report", "runs/softmax-0", "--method", method)
-    without = {"folder": folder, "before_all_else": folder / "without"}
+    without = {"folder": folder, "patch": Without(module)}
     done = torchlace(*command, **without)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"error: {said}")
-    assert done.err.count("\n") == 1
+    assert done.err == f"error: {said} (No module named '{module}')\n"
     assert not (run / "features.safetensors").exists()
     # What was laid out elsewhere needs no package, and what can't be shown neither.
     assert torchlace("report", "runs/softmax-0", "--method", "pca", **without).code == 0

@@ -45,8 +45,7 @@ def compare(
 
         rows: list[dict[str, Any]] = []
         with watching() as watcher:
-            # A run that is given twice, by itself and by its folder, is one row.
-            for run in {each.resolve(): each for each in find_runs(runs)}.values():
+            for run in find_runs(runs):
                 try:
                     found = inspect(run, device=device, reporter=watcher, root=root)
                     rows.append({"run": str(run), **_figures(found)})

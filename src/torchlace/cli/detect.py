@@ -55,8 +55,8 @@ def detect(
     with plain_errors():
         import numpy as np
 
+        from torchlace._files import write_whole
         from torchlace.detection.files import read_cube
-        from torchlace.training.rundir import write_whole
 
         _check_output("--out", out, ".npy", cube, target)
         if png is not None:

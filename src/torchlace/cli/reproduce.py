@@ -59,6 +59,9 @@ def reproduce(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on each device.")] = 1,
     engine: Annotated[str, typer.Option(help="local or ray")] = "local",
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the backbones by torch.compile.")
+    ] = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed ones again.")
     ] = False,
@@ -104,6 +107,7 @@ def reproduce(
             methods=_names(methods),
             seeds=seeds,
             **_given(protocol=protocol, epochs=max_epochs, root=root and str(root), device=device),
+            **({"compile": True} if compile else {}),
         )
         tasks = unique_tasks(experiment.cells())
         lines = read_lines(results) if results is not None else {}
@@ -206,8 +210,8 @@ def _show(
 ) -> None:
     import shutil
 
+    from torchlace._files import write_whole
     from torchlace.experiments import collect_records, make_table, render, to_lines
-    from torchlace.training.rundir import write_whole
 
     records = collect_records(tasks, experiment.name, runs, lines)
     if out is not None and out.suffix in PICTURES:
@@ -224,8 +228,7 @@ def _show(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, lambda file: file.write(text.encode()))
+        write_whole(out, lambda file: file.write(text.encode()), folders=True)
         typer.echo(f"wrote {out}", err=True)
 
 

@@ -164,6 +164,10 @@ def train(
     graph: Annotated[
         bool | None, typer.Option(help="Replay the step as a CUDA graph.", show_default="graph")
     ] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option(help="Compile the backbone by torch.compile.", show_default="no-compile"),
+    ] = None,
     workers: Annotated[
         Int, typer.Option(help="Processes that decode images.", show_default="2")
     ] = None,

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torchlace.data.errors import DataError
 
@@ -22,6 +23,7 @@ _PARTS = {
     "test": ("test", "testing", "holdout", "heldout"),
     "val": ("val", "valid", "validation", "dev", "development", "eval", "evaluation"),
 }
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def list_csv(path: Path) -> Listing:
     r"""Image files of a CSV with the columns path, label and, if it likes, split.
 
     Paths are relative to the CSV. ``split`` says train, test or val, see :func:`list_folder`.
-    Labels are names; where all are numbers, they are sorted as such.
+    Labels are names; where all are numbers, they are sorted as such. Columns are separated as in
+    the first line: by commas, semicolons or tabs.
 
     Example:
         >>> import tempfile
@@ -81,15 +84,9 @@ def list_csv(path: Path) -> Listing:
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            columns = [name.strip().lower() for name in reader.fieldnames or ()]
-            reader.fieldnames = columns
-            if not {"path", "label"} <= set(columns):
-                raise DataError(
-                    f"{path}: the first line must name the columns path,label[,split], it says "
-                    f"{','.join(columns) or 'nothing'}"
-                )
-            rows = [_csv_row(row, path, reader.line_num) for row in reader]
+            separator, columns = _csv_columns(file.readline(), path)
+            reader = csv.DictReader(file, columns, delimiter=separator, skipinitialspace=True)
+            rows = [_csv_row(row, path, 1 + reader.line_num, separator) for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: not a readable CSV in UTF-8 ({error})") from error
     return _listing(rows, path)
@@ -159,12 +156,41 @@ def _class_files(folder: Path) -> list[Row]:
     return [(path, name, "") for name, paths in files.items() for path in paths]
 
 
-def _csv_row(row: dict[str, str], path: Path, line: int) -> Row:
+def _csv_columns(line: str, path: Path) -> tuple[str, list[str]]:
+    """What separates columns, and their names."""
+    read = {
+        mark: next(csv.reader([line], delimiter=mark, skipinitialspace=True)) for mark in ",;\t"
+    }
+    named = {mark: [name.strip().lower() for name in names] for mark, names in read.items()}
+    good = [mark for mark, names in named.items() if {"path", "label"} <= set(names)]
+    if not good:
+        raise DataError(
+            f"{path}: the first line must name the columns path,label[,split], it says "
+            f"{line.strip().lower() or 'nothing'}"
+        )
+    if len(good) > 1:
+        marks = " or ".join(_MARKS[mark] for mark in good)
+        raise DataError(
+            f"{path}, line 1: {line.strip()!r} names the columns path and label whether {marks} "
+            "separate them; use one of these only"
+        )
+    return good[0], named[good[0]]
+
+
+def _csv_row(row: dict[Any, Any], path: Path, line: int, separator: str) -> Row:
+    if any(more.strip() for more in row.get(None, ())):
+        raise DataError(
+            f"{path}, line {line}: more columns than the first line names; put quotes around a "
+            f"path or label that holds {_MARKS[separator]}"
+        )
     file, label = (row["path"] or "").strip(), (row["label"] or "").strip()
     split = (row.get("split") or "").strip()
     part = _part(split)
     if not file or not label:
-        raise DataError(f"{path}, line {line}: the path or the label is missing")
+        raise DataError(
+            f"{path}, line {line}: the path or the label is missing (columns are separated by "
+            f"{_MARKS[separator]})"
+        )
     if split and not part:
         raise DataError(f"{path}, line {line}: split must be train, test or val, got {split!r}")
     return path.parent / file, label, part

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchlace._files import write_whole
 from torchlace.data.errors import DataError, MissingDataError
-from torchlace.data.writing import write_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -76,7 +76,12 @@ def write_pack(path: Path | str, arrays: Mapping[str, npt.NDArray[Any]]) -> Path
         See :func:`read_pack`.
     """
     path = Path(path)
-    write_file(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+    write_whole(
+        path,
+        lambda file: np.savez(file, allow_pickle=False, **arrays),
+        DataError,
+        folders=True,
+    )
     return path
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchlace.data.errors import require
+from torchlace._files import write_whole
+from torchlace.data.errors import DataError, require
 from torchlace.data.images import ImageData
-from torchlace.data.writing import write_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -56,7 +56,7 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
         for column, image in enumerate(data.train.batch(_examples(data, row, columns))):
             sheet.paste(_thumbnail(image, cell), (left + column * step, y))
     path = Path(path)
-    write_file(path, lambda file: sheet.save(file, format="PNG"))
+    write_whole(path, lambda file: sheet.save(file, format="PNG"), DataError, folders=True)
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -71,10 +72,25 @@ def embed(
     return result.numpy()
 
 
+def require_method(method: Method) -> None:
+    """Raise unless the package of a method is installed; it is not imported, which may take long.
+
+    Raises:
+        ImportError: with what to install.
+
+    Example:
+        >>> require_method("pca")
+    """
+    check_choice("method", method, _METHODS)
+    module, advice = _PACKAGES[method]
+    if find_spec(module) is None:
+        raise ImportError(f"{advice} (No module named {module!r})")
+
+
 def _tsne(
     rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
 ) -> npt.NDArray[Any]:
-    package = _optional("openTSNE", "t-SNE needs openTSNE: pip install 'torchlace[report]'")
+    package = _package("tsne")
     calls = 0
 
     def step(iteration: int, error: float, embedding: Any) -> None:
@@ -103,6 +119,7 @@ def _tsne(
 def _pca(
     rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
 ) -> npt.NDArray[Any]:
+    _package("pca")
     from sklearn.decomposition import PCA
 
     return np.asarray(PCA(dim, svd_solver="full").fit_transform(rows))
@@ -111,7 +128,7 @@ def _pca(
 def _umap(
     rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
 ) -> npt.NDArray[Any]:
-    package = _optional("umap", "UMAP needs umap-learn: pip install umap-learn")
+    package = _package("umap")
     # Only one thread gives the same picture twice.
     umap = package.UMAP(
         n_components=dim,
@@ -126,8 +143,15 @@ def _umap(
 
 _METHODS: dict[str, Callable[..., npt.NDArray[Any]]] = {"tsne": _tsne, "pca": _pca, "umap": _umap}
 
+_PACKAGES = {
+    "tsne": ("openTSNE", "t-SNE needs openTSNE: pip install 'torchlace[report]'"),
+    "pca": ("sklearn", "PCA needs scikit-learn: pip install 'torchlace[train]'"),
+    "umap": ("umap", "UMAP needs umap-learn: pip install umap-learn"),
+}
 
-def _optional(module: str, advice: str) -> Any:
+
+def _package(method: Method) -> Any:
+    module, advice = _PACKAGES[method]
     try:
         return import_module(module)
     except ImportError as error:

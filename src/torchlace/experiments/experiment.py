@@ -80,7 +80,8 @@ class Experiment:
         rows: the methods.
         columns: what they are compared on.
         settings: of :class:`TrainConfig`, for all cells.
-        seeds: how many: 0, 1, ...
+        seeds: how many.
+        first_seed: the first of them.
         baseline: the row that the others are tested against.
         alone: whether runs are timed, so that a device has one at a time.
         embeddings: pictures of the features that are needed, ``SPACE-METHOD-DIMd``.
@@ -101,6 +102,7 @@ class Experiment:
     columns: tuple[Column, ...]
     settings: Settings
     seeds: int = 3
+    first_seed: int = 0
     baseline: str | None = None
     alone: bool = False
     embeddings: tuple[str, ...] = ()
@@ -110,7 +112,7 @@ class Experiment:
     def cells(self) -> list[Cell]:
         """Every place of the table with its run, all settings checked."""
         return [
-            Cell(row.name, column.name, self._task(row, column, seed))
+            Cell(row.name, column.name, self._task(row, column, self.first_seed + seed))
             # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
             for seed in range(max(row.seeds or self.seeds for row in self.rows))
             for column in self.columns

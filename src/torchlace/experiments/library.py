@@ -13,8 +13,8 @@ from torchlace._checks import check_choice, check_count
 from torchlace.experiments.experiment import Column, Experiment, Published, Row
 
 _EXPERIMENT = {
-    *("title", "about", "rows", "columns", "settings", "seeds", "baseline"),
-    *("score", "alone", "embeddings", "source"),
+    *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
+    *("baseline", "score", "alone", "embeddings", "source"),
 }
 _ROW = {"label", "settings", "published", "seeds", "space"}
 _COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
@@ -78,6 +78,7 @@ def _read(name: str, text: str, source: str) -> Experiment:
         columns=tuple(columns.values()),
         settings=_settings(given, source),
         seeds=check_count(f"seeds in {source}", given.get("seeds", 3)),
+        first_seed=check_count(f"first_seed in {source}", given.get("first_seed", 0), 0),
         baseline=baseline,
         alone=bool(given.get("alone", False)),
         embeddings=tuple(_embedding(each, source) for each in given.get("embeddings", ())),

@@ -21,6 +21,7 @@ from torchlace.experiments.state import (
     task_state,
 )
 from torchlace.training import Run, TrainConfig
+from torchlace.training.config import EXECUTION
 
 Line = dict[str, Any]
 _RESULT = (
@@ -87,7 +88,7 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     state = task_state(dataclasses.replace(task, inspect=False, embeddings=()), runs)
     if state is State.MISSING:
         return None
-    config = dataclasses.replace(task.config, root=None)
+    config = dataclasses.replace(_as_computed(task.config, run), root=None)
     line: Line = {
         "experiment": experiment,
         "run": task.name,
@@ -141,6 +142,14 @@ def read_lines(path: Path | str) -> dict[str, Record]:
 def to_lines(records: Iterable[Record]) -> str:
     """Records as the text of a .jsonl file."""
     return "".join(json.dumps(record.line, ensure_ascii=False) + "\n" for record in records)
+
+
+def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
+    """With how the run computed, which whoever looks at it need not have asked for."""
+    if not run.config_path.exists():
+        return config
+    own = run.config()
+    return dataclasses.replace(config, **{name: getattr(own, name) for name in EXECUTION})
 
 
 def _records(file: Path) -> Iterable[Record]:

@@ -6,8 +6,10 @@ import dataclasses
 import os
 import shutil
 import tempfile
+from operator import methodcaller
 from pathlib import Path
 
+from torchlace._files import write_whole
 from torchlace.experiments.worker import Job, Worker
 
 Files = dict[str, bytes]
@@ -53,9 +55,7 @@ def unpack(files: Files, path: Path) -> None:
     """Make a run directory what was packed: files appear whole, and others of a run go."""
     for name in TRAVEL:
         if name in files:
-            beside = path / f".{name}.part"
-            beside.write_bytes(files[name])
-            beside.replace(path / name)
+            write_whole(path / name, methodcaller("write", files[name]))
     for name in set(TRAVEL) - set(files):
         (path / name).unlink(missing_ok=True)
 

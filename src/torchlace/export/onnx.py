@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlace.data.writing import write_file
+from torchlace._files import write_whole
 from torchlace.export.served import Served
 from torchlace.models import Classifier
 
@@ -68,7 +68,7 @@ def export_onnx(
             f"{path} was not written: its probabilities would differ from the model's by "
             f"{difference:.2g}"
         )
-    write_file(path, lambda file: file.write(content))
+    write_whole(path, lambda file: file.write(content), ValueError, folders=True)
     return difference
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
 from torchlace.data import stratified_split
-from torchlace.evaluation.embedding import Method, embed
+from torchlace.evaluation.embedding import Method, embed, require_method
 from torchlace.inspection.inspection import Inspection
 from torchlace.inspection.keeping import keep
 from torchlace.inspection.watching import Quiet, Watcher
@@ -99,7 +99,7 @@ def check_method(method: Method, runs: Iterable[Path], dim: Literal[2, 3] = 3) -
         >>> check_method("pca", [Path("runs/demo")])
     """
     if any(Run(path).finished and not _path(path, "raw", method, dim).exists() for path in runs):
-        embed(torch.eye(5), method)
+        require_method(method)
 
 
 def draw(labels: Tensor, samples: int, seed: int) -> Tensor:

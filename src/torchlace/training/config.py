@@ -13,7 +13,8 @@ from torchlace.data import absolute_source
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
-    {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "workers", "loggers"}
+    {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
+    | {"workers", "loggers"}
 )
 
 
@@ -90,6 +91,8 @@ class TrainConfig:
     """32-true, bf16-mixed, 16-mixed or another of Lightning Fabric; auto: bf16-mixed on CUDA."""
     graph: bool = True
     """Replay the step as a CUDA graph where that is possible."""
+    compile: bool = False
+    """Compile the backbone: a minute at the start, a quarter faster then on a GPU."""
     workers: int = 2
     """Processes that decode images which don't fit in memory."""
     loggers: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import (
     check_takes,
+    compiling,
     device_name,
     launch,
     make_classifier,
@@ -70,13 +71,14 @@ def train(
     # Before others are started, or waited for in vain.
     if not companion() and _finished(run, config, reporter, overwrite):
         return run.result()
-    fabric = make_fabric(config)
-    launch(fabric)
+    with _leaving_nothing(run):
+        fabric = make_fabric(config)
+        launch(fabric)
     first = fabric.global_rank == 0
     if not first:
         reporter = Silent()
     lock = Lock(run.path, LOCK)
-    with together(fabric) as company:
+    with together(fabric) as company, _leaving_nothing(run) if first else nullcontext():
         try:
             if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
                 return run.result() if first else {}
@@ -86,18 +88,25 @@ def train(
                 raise RunError(
                     f"another process trains in {run.path} now: wait, or choose another --run"
                 )
-            if overwrite and first:
-                run.clear()
+            if first:
+                run.sweep()
+                if overwrite:
+                    run.clear()
             fabric.barrier()
             return training.run_to_end()
-        except BaseException:
-            # What could not even begin leaves nothing behind.
-            if first:
-                with suppress(OSError):
-                    run.path.rmdir()
-            raise
         finally:
             lock.release()
+
+
+@contextmanager
+def _leaving_nothing(run: Run) -> Iterator[None]:
+    """What could not even begin leaves no folder behind."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # there is something in it
+            run.path.rmdir()
+        raise
 
 
 class _Training:
@@ -162,7 +171,7 @@ class _Training:
         step = self._step(wrapped, optimizer, average)
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
-        with loggers, self.writer, interruptible() as interrupted:
+        with loggers, self.writer, compiling(config), interruptible() as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, evaluated, optimizer, scheduler)
                 self._save(parts, evaluated)
@@ -212,24 +221,28 @@ class _Training:
         )
         self.model.train()
         self.augment.start_epoch(config.seed, 0)
+        if config.compile:
+            self.model.backbone.compile()
         if not self.graphed:
             return EagerStep(
                 self.fabric, model, optimizer, self.augment, self.options, config.clip, mean
             )
         assert self.fit.cached is not None
         try:
-            return GraphStep(
-                self.model,
-                optimizer,
-                self.fabric.autocast,
-                self.augment,
-                self.options,
-                config.clip,
-                mean,
-                self.fit.cached,
-                self.fit.labels,
-                self.batch,
-            )
+            with compiling(config):
+                return GraphStep(
+                    self.model,
+                    optimizer,
+                    self.fabric.autocast,
+                    self.augment,
+                    self.options,
+                    config.clip,
+                    mean,
+                    self.fit.cached,
+                    self.fit.labels,
+                    self.batch,
+                    compiled=config.compile,
+                )
         except RuntimeError as error:
             raise RunError(
                 f"the training step could not be captured as a CUDA graph: {error}. Start again "
@@ -354,10 +367,17 @@ class _Training:
         for images, targets in prepared(batches, self.prepare, max(self.batch, 512)):
             if self.device.type == "cuda":
                 images = images.contiguous(memory_format=torch.channels_last)
-            with self.fabric.autocast():
+            with self.fabric.autocast(), self._eagerly():
                 parts.append(model(images.to(dtype)))
             labels.append(targets)
         return torch.cat(parts).float(), torch.cat(labels)
+
+    def _eagerly(self) -> AbstractContextManager[Any]:
+        """Without what was compiled: for some batches of several sizes, more would not pay."""
+        if not self.config.compile:
+            return nullcontext()
+        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
 
     @property
     def scaler(self) -> Any:

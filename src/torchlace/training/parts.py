@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +35,25 @@ def make_classifier(config: TrainConfig, channels: int, size: int, classes: int)
         embedding=config.embedding,
         background_norm=config.background_norm,
     )
+
+
+@contextmanager
+def compiling(config: TrainConfig) -> Iterator[None]:
+    """Say it plainly where the backbone, if it is to be compiled, can't be."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not config.compile:
+            raise
+        from torch._dynamo.exc import TorchDynamoException
+
+        if not isinstance(error, TorchDynamoException):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"{config.backbone_name} can't be compiled here ({reason}): start again without "
+            "--compile"
+        ) from error
 
 
 def check_takes(model: Classifier, images: Tensor, name: str) -> None:
@@ -115,6 +136,8 @@ def _lightning(config: TrainConfig, device: str, precision: str) -> Any:
     for name in ("lightning.fabric", "lightning.pytorch", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     strategy: Any = config.strategy
+    if strategy == "fsdp" and config.compile:
+        raise RunError("--compile needs the whole model on every device: use --strategy ddp")
     if "deepspeed" in strategy:
         raise RunError(f"strategy {strategy} writes checkpoints of its own kind: use fsdp")
     if strategy == "fsdp":

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torchlace import _files
 from torchlace.training.config import TrainConfig
 
 
@@ -83,6 +82,13 @@ class Run:
         text = json.dumps(result, indent=1)
         write_whole(self.result_path, lambda file: file.write(text.encode()))
 
+    def sweep(self) -> None:
+        """Remove what kills left half-written; only for who holds the run's lock."""
+        # Whoever examines a run may be writing too, but other files.
+        for path in self.path.glob(f".*{_files.PART}"):
+            if path.name.startswith(_PARTS):
+                path.unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Remove the files of an earlier run."""
         # First what says that it is complete: a kill half-way leaves an unfinished run.
@@ -110,21 +116,8 @@ _PARTS = tuple(
 
 
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:
-    """Write beside and rename, so that a kill or a full disk leaves the old file as it was."""
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise RunError(
-            f"{path} could not be written ({error.strerror}); what was there before is intact. "
-            "Make room or choose another place, then start the same command again"
-        ) from error
+    """Write a file as :func:`torchlace._files.write_whole` does; if it can't be, a RunError."""
+    _files.write_whole(path, write, RunError)
 
 
 def versions() -> dict[str, str]:

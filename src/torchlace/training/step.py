@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -115,6 +115,8 @@ class GraphStep:
         images: Tensor,
         labels: Tensor,
         batch: int,
+        *,
+        compiled: bool = False,
     ) -> None:
         self.model, self.optimizer, self.autocast = model, optimizer, autocast
         self.augment, self.options, self.clip, self.average = augment, options, clip, average
@@ -122,6 +124,8 @@ class GraphStep:
         self.chosen = torch.zeros(batch, dtype=torch.int64, device=images.device)
         self.total = torch.zeros((), device=images.device)
         self.running = [part for part in model.modules() if isinstance(part, Running)]
+        # Compiled parts would step aside for a mode that looks at every operation.
+        self.watched = not compiled
         self.graphs = self._capture()
 
     def __call__(self, chosen: Tensor) -> None:
@@ -149,22 +153,28 @@ class GraphStep:
         if len(phases) > 1:
             raise RuntimeError("backgrounds that refresh at different steps can't share two graphs")
         restore = self._snapshot()
+        kinds = (True, False) if self.running else (False,)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(3):
-                self._step()
+            for refresh in kinds:  # both, so that nothing is left to compile while capturing
+                with refreshing(self.model, refresh):
+                    for _ in range(3):
+                        self._step()
         torch.cuda.current_stream().wait_stream(side)
         graphs: dict[bool, torch.cuda.CUDAGraph] = {}
         pool = None
-        for refresh in (True, False) if self.running else (False,):
+        for refresh in kinds:
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self.augment.generator)
             operation = _Operation()
+            watching = operation if self.watched else nullcontext()
             try:
-                with refreshing(self.model, refresh), torch.cuda.graph(graph, pool=pool), operation:
+                with refreshing(self.model, refresh), torch.cuda.graph(graph, pool=pool), watching:
                     self._step()
             except RuntimeError as error:
+                if not self.watched:
+                    raise
                 raise RuntimeError(f"at {operation.last}: {error}") from error
             graphs[refresh], pool = graph, graph.pool()
         restore()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +153,8 @@ def _examine(name: str, path: Path, how: Examine, watcher: Watcher) -> Shown:
 
 def _names(paths: Iterable[Path | str]) -> dict[str, Path]:
     """As little of each path as tells them apart; a path given twice counts once."""
-    unique = {Path(path).resolve(): Path(path) for path in paths}
+    # Not by resolve, which raises where links lead in a circle.
+    unique = {Path(os.path.realpath(path)): Path(path) for path in paths}
     depth = 1
     while True:
         names = {"/".join(full.parts[-depth:]): path for full, path in unique.items()}
