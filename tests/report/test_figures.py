@@ -124,6 +124,20 @@ def test_no_text_lies_over_another(drawn, name):
     assert overlapping(drawn[name]) == []
 
 
+@pytest.mark.parametrize(
+    ("count", "rows"), [(1, 1), (3, 1), (4, 2), (5, 2), (6, 2), (8, 2), (9, 3)]
+)
+def test_panels_of_long_titles_do_not_overlap(count, rows):
+    panels = {
+        f"LACE number {place}, before whitening or not": (RNG.normal(size=(300, 2)), None)
+        for place in range(count)
+    }
+    figure = report.embedding_panels(panels, LABELS, NAMES)
+    assert overlapping(figure) == []
+    figure.canvas.draw()
+    assert len({round(axes.get_position().y0, 3) for axes in figure.axes}) == rows
+
+
 def test_overlaps_are_found():
     figure = report.comparison_bars({"lace": [98.0, 99.0]})
     figure.axes[0].text(98, 0, "over", clip_on=False)

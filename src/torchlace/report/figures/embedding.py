@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +51,14 @@ def embedding_panels(
         raise ValueError(
             f"labels must be below the {len(class_names)} class names, got {unnamed[:5].tolist()}"
         )
-    across = min(3, len(panels))
+    across = _across(len(panels))
     down = -(-len(panels) // across)
+    titles = [textwrap.fill(shorten(title, 40), 80 // across) for title in panels]
+    lines = max(title.count("\n") for title in titles)
     shown = min(len(class_names), _LISTED)
     columns = max(1, min(10, shown, int(110 / (4 + max(map(len, class_names))))))
     legend = 0.17 * -(-shown // columns) + 0.1
-    figure = blank(PAGE, down * (PAGE / max(2, across) + 0.2) + legend)
+    figure = blank(PAGE, down * (PAGE / max(2, across) + 0.2 + 0.15 * lines) + legend)
     for place, (title, (points, signatures)) in enumerate(panels.items(), start=1):
         where = np.asarray(points, dtype=float)
         if where.ndim != 2 or len(where) != len(classes) or where.shape[1] not in (2, 3):
@@ -70,7 +73,7 @@ def embedding_panels(
         _points(axes, where, classes, class_names)
         if signatures is not None:
             _crosses(axes, np.asarray(signatures, dtype=float))
-        axes.set_title(shorten(title, 40))
+        axes.set_title(titles[place - 1])
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(
         handles[:shown],
@@ -85,6 +88,13 @@ def embedding_panels(
         columnspacing=1.0,
     )
     return figure
+
+
+def _across(count: int) -> int:
+    """Panels in a row: pairs stay together, and few places stay empty."""
+    if count in (1, 2, 3, 4):
+        return (1, 2, 3, 2)[count - 1]
+    return min((3, 4), key=lambda across: -count % across)
 
 
 def _points(
