@@ -208,7 +208,7 @@ def test_wrong_widths_and_shapes():
         detector.score_samples(BACKGROUND[:, :4])
     with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         detector.score_samples(BACKGROUND[0])
-    with pytest.raises(ValueError, match="dim 4"):
+    with pytest.raises(ValueError, match=r"image \(H, W, bands\), got \(10, 10, 1, 5\)"):
         detector.score_samples(BACKGROUND.reshape(10, 10, 1, 5))
     with pytest.raises(ValueError, match="minimum of 2 is required"):
         RXDetector().fit(BACKGROUND[:1])

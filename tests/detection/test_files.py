@@ -20,6 +20,14 @@ SPECTRA = np.array([[1.0, 2.5, 3e-1], [4.0, 5.0, -6.0]])
         "red,green,blue\n1,2.5,.3\n4,5,-6\n",
         "1,2.5,.3,\n4,5,-6,\n",
         "\ufeff1,2.5,.3\r\n4,5,-6\r\n",
+        "1;2,5;3e-1\n4;5;-6",
+        "1;2,5;3E-1;\r\n4,0;5,00;-6;;\r\n",
+        "\nRotton, hell;Grün;Blau\n1 ; 2,5 ;0,3\n\n4;5;-6\n;;\n",
+        "rouge\tvert\tbleu\n1\t2,5\t0,3\n4\t5\t-6\n",
+        "1\t2,5\t,3\n4\t5\t-6\n",
+        "1.0,\t2.5,\t0.3\n4, 5, -6\n",
+        "1 ,2.5 , .3\n4 5 -6\n",
+        "of grass, dry\n1;2.5;0.3\n4;5;-6\n",
     ],
 )
 def test_spectra_in_lines(text, tmp_path):
@@ -32,7 +40,8 @@ def test_one_spectrum_in_a_line_a_column_or_an_array(tmp_path):
     (tmp_path / "line.csv").write_text("1,2,3\n")
     (tmp_path / "column.csv").write_text("reflectance\n1\n2\n3\n")
     np.save(tmp_path / "array.npy", np.array([1.0, 2, 3]))
-    for name in ("line.csv", "column.csv", "array.npy"):
+    (tmp_path / "decimal commas.csv").write_text("Reflexion;\n1,0;\n2;\n3,00;\n")
+    for name in ("line.csv", "column.csv", "array.npy", "decimal commas.csv"):
         np.testing.assert_array_equal(read_targets(tmp_path / name, 3), [1, 2, 3])
     np.save(tmp_path / "two.npy", SPECTRA)
     np.testing.assert_array_equal(read_targets(tmp_path / "two.npy", 3), SPECTRA)
@@ -43,7 +52,16 @@ def test_one_spectrum_in_a_line_a_column_or_an_array(tmp_path):
     [
         ("1,2\n", r"holds an array of 1 × 2 numbers; expected one line of 3 numbers"),
         ("400,.1\n500,.2\n600,.3\n", "it looks transposed: spectra go in lines"),
-        ("1,2,3\n4,5\n", r"lines differ in length \(2, 3 numbers\)"),
+        ("1,2,3\n4,5\n", r"lines differ in length \(3 numbers in line 1, 2 in line 2\)"),
+        ("a;b;c\n\n1;2;3\n4;5\n", r"differ in length \(3 numbers in line 3, 2 in line 4\)"),
+        ("0,1\n0,2\n0,3\n", "if its commas are decimal ones, end its lines in semicolons"),
+        ("1,5 2,5 0,3\n", "a.csv, line 1: '1,5 2,5 0,3' holds commas and spaces"),
+        ("a b c\n1,5 -2,5 ,3\n", "a.csv, line 2: .* holds commas and spaces"),
+        ("1;2;3\n4;1,5;6\n\n7;1.5;3\n", "a.csv, line 4: numbers hold commas as well as points"),
+        ("1.234,5;2;3\n", "a.csv, line 1: numbers hold commas as well as points"),
+        ("1;2;3\n4,5,6\n", "a.csv, line 2: not all are numbers .*'4,5,6'"),
+        ("1,2,3\n4;5;6\n", "a.csv, line 2: not all are numbers .*'4;5;6'"),
+        ("1;;3\n", "a.csv, line 1: not all are numbers"),
         ("1,2,3\n4,x,6\n", "line 2: not all are numbers"),
         ("1,2x,3\n4,5,6\n", "line 1: not all are numbers"),
         ("grass,1,2,3\n", "line 1: not all are numbers"),

@@ -42,6 +42,8 @@ def test_masked_pixels_are_no_background_and_have_no_score(detector, covariance)
         np.testing.assert_array_equal(masked.data[~MASK], expected)
         assert not masked.data[MASK].any() or np.isnan(masked.data[MASK]).all()
     assert np.isnan(detector.score_samples(MASKED).filled()[MASK]).all()
+    assert not detector.predict(MASKED).filled()[MASK].any()
+    assert not detector.fit_predict(MASKED).filled()[MASK].any()
 
 
 def test_lists_of_pixels_and_masks_that_hide_nothing():

@@ -273,6 +273,23 @@ def test_other_models_are_an_error(model):
         OpenSet(model).fit(features()[0])
 
 
+def test_images_as_they_lie_in_a_file_are_an_error():
+    images = np.random.default_rng(0).integers(256, size=(40, 1, 8, 8), dtype=np.uint8)
+    model = tl.Classifier("small-cnn", "lace", 4, channels=1)
+    with pytest.raises(TypeError, match=r"got torch\.uint8: .*prepare\(images\)"):
+        OpenSet(model).fit(images)
+    guarded = OpenSet(model).fit(images / np.float32(255), np.arange(40) % 4)
+    with pytest.raises(TypeError, match="prepared as for training"):
+        guarded.predict(torch.from_numpy(images))
+
+
+def test_what_is_no_array_of_samples_is_an_error():
+    x, y = features()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y))
+    with pytest.raises(TypeError, match=r"array or tensor of samples.*got DataLoader"):
+        OpenSet(trained_head()).fit(loader)
+
+
 def test_the_estimator_of_this_package():
     model = LACEClassifier(random_state=0).fit(X[KNOWN & TRAIN], Y[KNOWN & TRAIN])
     held = KNOWN & ~TRAIN

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from estimators.data import blobs
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from torchlace.estimators import HeadClassifier, LACEClassifier
@@ -115,11 +116,17 @@ def test_streams_that_can_not_follow_a_change(before, after):
     assert np.isfinite(model.fit(X, Y).partial_fit(X, Y).predict_proba(X)).all()
 
 
-@pytest.mark.parametrize("learn", [LACEClassifier.fit, LACEClassifier.partial_fit])
-def test_features_too_large_to_square(learn):
-    options = {"classes": [0, 1, 2]} if learn is LACEClassifier.partial_fit else {}
+@pytest.mark.parametrize(
+    "model",
+    [LACEClassifier(), LACEClassifier(hidden=4), HeadClassifier("arcface")],
+    ids=["lace", "hidden", "arcface"],
+)
+@pytest.mark.parametrize(
+    ("learn", "options"), [("fit", {}), ("partial_fit", {"classes": [0, 1, 2]})]
+)
+def test_features_too_large_to_square(model, learn, options):
     with pytest.raises(ValueError, match="too large to be squared: rescale"):
-        learn(LACEClassifier(), 1e200 * X, Y, **options)
+        getattr(clone(model), learn)(1e200 * X, Y, **options)
 
 
 def test_asked_too_early_or_of_other_features():

@@ -1,9 +1,13 @@
+import copy
+
 import pytest
 import torch
 from heads.cases import batch, every_case, gradients, has_state, make, moved, registered, where
 from torch.export import Dim, export
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.testing import assert_close
+
+from torchlace.backgrounds import Running
 
 
 class Loss(torch.nn.Module):
@@ -55,6 +59,78 @@ def test_functional_gradient(case):
 @pytest.mark.parametrize("case", where(lambda head: not has_state(head)), ids=repr)
 def test_functional_gradient_in_training(case):
     check_gradient(make(case).train(), *batch())
+
+
+@pytest.mark.parametrize("case", where(has_state), ids=repr)
+def test_functional_gradient_in_training_with_the_state_passed_in(case):
+    head, alone = moved(case, steps=2).train(), moved(case, steps=2).train()
+    x, y = batch()
+    leaf = x.clone().requires_grad_()
+    module = Loss(head)
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    state = {name: b.clone() for name, b in module.named_buffers()}
+
+    def loss(parameters, state):
+        return functional_call(module, (parameters, state), (x, y))
+
+    for _ in range(2):
+        found = grad(loss)(parameters, state)
+        expected = gradients(alone.loss(leaf, y), alone, leaf)
+        expected.pop("features")
+        assert_close({name.removeprefix("head."): g for name, g in found.items()}, expected)
+    assert_close({name.removeprefix("head."): b for name, b in state.items()}, buffers(alone))
+    assert clocks(head) == clocks(alone)
+
+
+def buffers(module):
+    return dict(module.named_buffers())
+
+
+def clocks(module):
+    return [part.steps for part in module.modules() if isinstance(part, Running)]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop.*scatter_")
+@every_case
+def test_training_of_stacked_heads(case):
+    heads = [moved(case, steps=2, seed=seed).train() for seed in range(3)]
+    shared = Loss(copy.deepcopy(heads[0]))
+    parameters, state = stack_module_state([Loss(head) for head in heads])
+    if "head.background.probe" in state:
+        pytest.skip("every sketch has random vectors of its own")
+    x, y = batch()
+    found = vmap(lambda p, b: functional_call(shared, (p, b), (x, y)))(parameters, state)
+    assert_close(found, torch.stack([head.loss(x, y) for head in heads]))
+
+
+@pytest.mark.parametrize("name", ["lace", "arcface"])
+def test_gradient_for_each_sample(name):
+    head = moved(registered(name), steps=2)
+    x, y = batch(4)
+    module = Loss(head)
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+
+    def loss(parameters, row, label):
+        return functional_call(module, parameters, (row[None], label[None]))
+
+    found = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)["head.weight"]
+    for row, label, own in zip(x.split(1), y.split(1), found, strict=True):
+        leaf = row.clone().requires_grad_()
+        assert_close(own, gradients(head.loss(leaf, label), head, leaf)["weight"])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_background_does_not_learn_from_samples_kept_apart(inside):
+    head = moved(registered("lace"), steps=2).train()
+    x, _ = batch(4)
+    before = {name: b.clone() for name, b in buffers(head).items()}
+
+    def score(row):
+        return head(row[None]).sum()
+
+    with pytest.raises(RuntimeError, match=r"call \.eval\(\) on the head"):
+        vmap(grad(score) if inside else score)(x)
+    assert_close(buffers(head), before, rtol=0, atol=0)
 
 
 @every_case

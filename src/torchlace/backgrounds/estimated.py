@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace.backgrounds.running import Running, constant_when_compiled
+from torchlace.backgrounds.running import Running, constant_when_compiled, transforming
 from torchlace.functional import (
     Moments,
     cholesky_whitening,
@@ -105,10 +105,7 @@ class MomentsBackground(Running):
             fourth=self.has_covariance and self.whitener.adaptive,
             # A fresh d × d matrix costs as much as the product; the compiler needs no telling, and
             # torch.func forbids it.
-            inplace=not (
-                torch.compiler.is_compiling()
-                or torch._C._functorch.is_functorch_wrapped_tensor(features)
-            ),
+            inplace=not (torch.compiler.is_compiling() or transforming()),
         )
         for before, after in zip(old, merged, strict=True):
             if after is not before:

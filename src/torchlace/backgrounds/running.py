@@ -65,6 +65,7 @@ class Running(Background):
                 stacklevel=2,
             )
             return
+        _check_mapped(features, next(self.buffers()))
         with torch.no_grad():
             self._update(features.detach().to(self._statistics_dtype()), targets)
             self._tick()
@@ -89,7 +90,13 @@ class Running(Background):
     def _tick(self) -> None:
         if self._derived:
             self._refresh_when_due()
-        self._clock += 1
+        if transforming():
+            # What was not given to a transform may not change in it, and the counter can't be
+            # given: it is no buffer.
+            with torch._C._DisableFuncTorch():
+                self._clock += 1
+        else:
+            self._clock += 1
 
     def _refresh_when_due(self) -> None:
         due = self._clock % self.refresh_every == 0
@@ -198,6 +205,18 @@ def advance(module: nn.Module, steps: int) -> None:
             part._kept.clear()
 
 
+def transforming() -> bool:
+    """Whether a transform of torch.func (grad, vmap, ...) is at work.
+
+    Example:
+        >>> transforming(), torch.func.vmap(lambda x: x + transforming())(torch.zeros(1))
+        (False, tensor([1.]))
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def constant_when_compiled(function: Function) -> Function:
     """Mark a function whose value the compiler may take as it is.
 
@@ -206,6 +225,25 @@ def constant_when_compiled(function: Function) -> Function:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def _check_mapped(features: Tensor, statistics: Tensor) -> None:
+    """Raise where vmap runs over samples that one background would have to learn from."""
+    if torch.compiler.is_compiling() or not _mapped(features) or _mapped(statistics):
+        return
+    raise RuntimeError(
+        "one background can't learn from samples that torch.func.vmap keeps apart: call .eval() on "
+        "the head or background first, or map over stacked buffers too"
+    )
+
+
+def _mapped(tensor: Tensor) -> bool:
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 def _all_reduce(tensor: Tensor) -> Tensor:

@@ -1,17 +1,15 @@
-"""What detectors share: the background, batches and windows, thresholds."""
+"""What detectors share: the background, and scores by batches and windows."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torchlace._checks import check_choice, check_count, check_number
+from torchlace._checks import check_choice, check_count
 from torchlace.detection.fitting import fit_anew
 from torchlace.detection.pixels import (
     Rows,
@@ -22,15 +20,14 @@ from torchlace.detection.pixels import (
     scoring_dtype,
     unmasked,
 )
-from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whiten, whitening
-from torchlace.detection.window import Window, check_window, ring_size, sliding
+from torchlace.detection.statistics import COVARIANCES, estimate, whiten, whitening
+from torchlace.detection.thresholds import Array, Thresholded
+from torchlace.detection.window import check_window, ring_size, sliding
 
 Convention = Literal["classical", "paper"]
-Threshold = Literal["auto", "cfar", "empirical"]
-Array = npt.NDArray[Any]
 
 
-class Detector(BaseEstimator):  # type: ignore[misc]
+class Detector(Thresholded):
     """A score for every pixel, large where something is found, and a threshold for it.
 
     Example:
@@ -39,10 +36,6 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         True
     """
 
-    covariance: Covariance
-    window: Window | None
-    false_alarm: float
-    threshold: Threshold
     device: str
     batch_size: int | None
 
@@ -56,8 +49,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         return fit_anew(self, lambda detector: detector._fit(X))
 
     def _fit(self, X: Any) -> None:
-        check_number("false_alarm", self.false_alarm, 0, 1)
-        check_choice("threshold", self.threshold, ("auto", "cfar", "empirical"))
+        self._check_threshold()
         check_choice("covariance", self.covariance, COVARIANCES)
         X, _ = self._unmasked(X)
         rows, shape = self._rows(X, reset=True)
@@ -72,10 +64,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             self.n_samples_ = ring_size(self.window)
         self._check_targets()
         if self._counts():
-            scores = self.score_samples(X)
-            self.background_size_ = int(np.prod(shape))
-            scores = scores.reshape(self.background_size_, *scores.shape[len(shape) :])
-            self.quantile_ = np.quantile(scores, 1 - self.false_alarm, axis=0, method="higher")
+            self._count(self.score_samples(X), shape)
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.
@@ -106,36 +95,6 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             )
         return scores.reshape(shape if self._single() else (*shape, scores.shape[-1]))
 
-    def decision_function(self, X: Any) -> Array:
-        """The statistic less the threshold: positive where something is found."""
-        scores = self.score_samples(X)
-        margins: Array = scores - np.asarray(self.threshold_, dtype=scores.dtype)
-        return margins
-
-    def predict(self, X: Any) -> Array:
-        """True where something is found, among pixels that the background does not hold."""
-        found: Array = self.score_samples(X) > self.threshold_
-        return found
-
-    def fit_predict(self, X: Any, y: None = None) -> Array:
-        """True where something is found, in an image that is its own background.
-
-        The exact threshold is then :attr:`fitted_threshold_`, not that for new pixels (see
-        :mod:`torchlace.detection.null`); the more pixels, the closer are the two.
-        """
-        found: Array = self.fit(X).score_samples(X) > self.fitted_threshold_
-        return found
-
-    @property
-    def threshold_(self) -> float | Array:
-        """What a new pixel's score exceeds with the chance ``false_alarm``; one for each target."""
-        return self._threshold(fitted=False)
-
-    @property
-    def fitted_threshold_(self) -> float | Array:
-        """The same for the pixels of the background itself."""
-        return self._threshold(fitted=self.window is None)
-
     def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
         """Scores, (..., N, K), of whitened pixels, (..., N, d), and targets, (..., K, d)."""
         raise NotImplementedError(f"{type(self).__name__} must define _compare")
@@ -143,10 +102,6 @@ class Detector(BaseEstimator):  # type: ignore[misc]
     def _score(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
         """Scores, (N, K), of centred pixels, (N, d), and whitened targets, (K, d)."""
         return self._compare(whiten(pixels, matrix), targets)
-
-    def _theory(self, fitted: bool) -> float | Array:
-        """The threshold by the null distribution, for fitted or for new pixels."""
-        raise NotImplementedError(f"{type(self).__name__} must define _theory")
 
     def _targets(self, bands: int) -> Array:
         return np.empty((0, bands))
@@ -162,33 +117,6 @@ class Detector(BaseEstimator):  # type: ignore[misc]
 
     def _centred_targets(self) -> Array:
         return self.targets_ - self.mean_ if self._centred() else self.targets_
-
-    def _has_theory(self) -> bool:
-        return self.covariance == "sample"
-
-    def _counts(self) -> bool:
-        """Whether the threshold is counted rather than computed."""
-        if self.threshold == "auto":
-            return not self._has_theory()
-        return self.threshold == "empirical"
-
-    def _threshold(self, fitted: bool) -> float | Array:
-        check_is_fitted(self)
-        if not self._counts():
-            if not self._has_theory():
-                raise ValueError(
-                    f'threshold="cfar" follows from theory for covariance="sample" only (and for '
-                    f"no matched filter in a window), not for {self.covariance!r} here: use "
-                    'threshold="empirical"'
-                )
-            return self._theory(fitted)
-        if self.background_size_ * self.false_alarm < 1:
-            raise ValueError(
-                f"false_alarm={self.false_alarm:g} can't be counted among {self.background_size_} "
-                f"background pixels: give {1 / self.false_alarm:.0f} or more, or raise it"
-            )
-        found: float | Array = self.quantile_
-        return found
 
     def _score_rows(self, rows: Rows) -> Array:
         device, dtype = find_device(self.device, rows), scoring_dtype(rows)

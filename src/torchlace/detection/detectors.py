@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice
-from torchlace.detection.base import Array, Convention, Detector, Threshold
+from torchlace.detection.base import Convention, Detector
 from torchlace.detection.null import ace_threshold, rx_threshold, smf_threshold
 from torchlace.detection.pixels import BandError, refuse_masked
 from torchlace.detection.statistics import Covariance
+from torchlace.detection.thresholds import Array, Threshold
 from torchlace.detection.window import Window
 from torchlace.functional import ace
 

@@ -62,7 +62,13 @@ def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
             f"{type(model).__name__} is neither a torchlace.Classifier nor a head: make one of it, "
             "tl.Classifier(backbone, head=...)"
         )
-    samples = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X))
+    samples = _samples(X)
+    if head is not model and not samples.is_floating_point():
+        raise TypeError(
+            f"images must be floating point and prepared as for training, got {samples.dtype}: of "
+            "a trained run, load_run(path).prepare(images); if the network prepares them itself, "
+            "images.float()"
+        )
     place = next(model.parameters())
     parts: list[tuple[Tensor, Tensor]] = []
     with evaluating(model), torch.no_grad():
@@ -72,6 +78,17 @@ def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
             parts.append((features.double().cpu(), head(features).double().cpu()))
     features, logits = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
     return Output(features, logits, logits.argmax(1))
+
+
+def _samples(X: Any) -> Tensor:
+    if isinstance(X, Tensor):
+        return X
+    array = np.asarray(X)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"X must be an array or tensor of samples, all of one shape, got {type(X).__name__}"
+        )
+    return torch.as_tensor(array)
 
 
 def _run_estimator(model: Any, X: Any, batch_size: int) -> Output:

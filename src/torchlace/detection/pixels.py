@@ -24,6 +24,10 @@ def as_rows(X: Any) -> tuple[Any, tuple[int, ...]]:
         X = X if X.device.type != "cpu" else X.numpy()
     if not hasattr(X, "shape"):
         X = np.asarray(X)
+    if len(X.shape) > 3:
+        raise ValueError(
+            f"pixels must have shape (N, bands), an image (H, W, bands), got {tuple(X.shape)}"
+        )
     if len(X.shape) == 3:
         # Not -1, which says nothing where there are no bands.
         return X.reshape(X.shape[0] * X.shape[1], X.shape[2]), tuple(X.shape[:2])

@@ -60,7 +60,10 @@ class Standardize(nn.Module):
         variance = (counts * (features - mean - step).square()).sum(0) / count
         share = count / (mass + count)
         variance = (1 - share) * deviation.square() + share * variance
-        self.deviation.copy_((variance + share * (1 - share) * step.square()).sqrt())
+        variance = variance + share * (1 - share) * step.square()
+        if not torch.isfinite(variance).all():
+            raise ValueError("the features are too large to be squared: rescale them")
+        self.deviation.copy_(variance.sqrt())
         self.mean.copy_(mean + share * step)
         self.mass.copy_(mass + count)
 

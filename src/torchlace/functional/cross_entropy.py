@@ -121,7 +121,9 @@ def split_logits(
         >>> others, target  # ln 2: two other classes at logit 0
         (tensor([0.6931]), tensor([0.]))
     """
-    parts: tuple[Tensor, Tensor, Tensor] = _Chunked.apply(
+    # vmap takes no function with a backward pass of its own, which nobody needs without gradients.
+    compute = _Chunked.apply if torch.is_grad_enabled() else _Chunked.forward
+    parts: tuple[Tensor, Tensor, Tensor] = compute(
         features, class_vectors, bias, targets, mixture, normalize, chunk
     )
     return parts
