@@ -14,13 +14,14 @@ those of a part, with --tag only.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import functools
 import gc
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import torchlace as tl
 from torchlace.backgrounds import Running, advance, refreshing
 
 Step = Callable[[Tensor, Tensor], Tensor]
+Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -181,11 +183,10 @@ def profiled_peak(run: Callable[[], None]) -> int:
     return peak
 
 
-def heads_table(args: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def heads_table(args: Any) -> Iterator[Row]:
     for shape in args.sizes:
         for mode in args.modes:
-            base: dict[str, Any] = {}
+            base: Row = {}
             for name, module, step in candidates(shape[1], shape[2], args.device):
                 if args.heads and name not in args.heads:
                     continue
@@ -202,15 +203,12 @@ def heads_table(args: Any) -> list[dict[str, Any]]:
                 base = base or row
                 row["x_linear"] = row["median_ms"] / base["median_ms"]
                 row["x_mean"] = row["mean_ms"] / base["mean_ms"]
-                rows.append(row)
-                show(row)
+                yield row
             release(args.device)
-    return rows
 
 
-def inference_table(args: Any) -> list[dict[str, Any]]:
+def inference_table(args: Any) -> Iterator[Row]:
     """Folded heads beside the linear layer, forward only."""
-    rows: list[dict[str, Any]] = []
     for batch, width, classes in args.sizes:
         features = torch.randn(batch, width, device=args.device)
         linear = nn.Linear(width, classes, device=args.device)
@@ -218,28 +216,25 @@ def inference_table(args: Any) -> list[dict[str, Any]]:
         head.background.observe(features)
         models = {"linear": linear, "lace": head.eval(), "lace folded": head.fold()}
         base = 0.0
-        with torch.inference_mode():
-            for name, model in models.items():
+        for name, model in models.items():
+            with torch.inference_mode():
                 for _ in range(5):
                     model(features)
                 forward = functools.partial(model, features)
                 times = [clock(forward, args.device) for _ in range(args.steps)]
-                median = statistics.median(times)
-                base = base or median
-                row = {"batch": batch, "width": width, "classes": classes, "mode": "inference"}
-                row |= {"precision": args.precision, "head": name, "median_ms": median}
-                row |= {"mean_ms": statistics.fmean(times), "x_linear": median / base}
-                rows.append(row)
-                show(row)
+            median = statistics.median(times)
+            base = base or median
+            row: Row = {"batch": batch, "width": width, "classes": classes, "mode": "inference"}
+            row |= {"precision": args.precision, "head": name, "median_ms": median}
+            row |= {"mean_ms": statistics.fmean(times), "x_linear": median / base}
+            yield row
         release(args.device)
-    return rows
 
 
-def classes_table(args: Any) -> list[dict[str, Any]]:
+def classes_table(args: Any) -> Iterator[Row]:
     """Many classes: the dense loss beside the chunked one, batch 4,096 of 512 features."""
-    rows: list[dict[str, Any]] = []
     for classes in (10_000, 100_000, 1_000_000):
-        for name in ("softmax", "lace", "arcface"):
+        for name in args.heads or ("softmax", "lace", "arcface"):
             for chunk in (None, "auto" if classes > 50_000 else 8192):
                 mode = "dense" if chunk is None else "chunked"
                 row = {"batch": 4096, "width": 512, "classes": classes, "mode": mode}
@@ -253,11 +248,9 @@ def classes_table(args: Any) -> list[dict[str, Any]]:
                         "mean_ms": float("nan"),
                         "peak_mib": float("nan"),
                     }
-                rows.append(row)
-                show(row)
+                yield row
                 head = None
                 release(args.device)
-    return rows
 
 
 def release(device: str) -> None:
@@ -277,16 +270,20 @@ def show(row: dict[str, Any]) -> None:
     print(f"{row['head']:<26}", *cells, flush=True)
 
 
-def save(rows: list[dict[str, Any]], name: str, keep: bool) -> None:
-    if not rows or not keep:
-        return
-    RESULTS.mkdir(exist_ok=True)
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    with (RESULTS / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
+def save(rows: Iterable[Row], name: str, keep: bool) -> None:
+    """Show and keep rows as they come: a run that is stopped leaves what it had."""
+    with contextlib.ExitStack() as stack:
+        writer: csv.DictWriter[str] | None = None
         for row in rows:
-            writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
+            show(row)
+            if keep and writer is None:
+                RESULTS.mkdir(exist_ok=True)
+                file = stack.enter_context((RESULTS / name).open("w", newline="", buffering=1))
+                writer = csv.DictWriter(file, list(row), lineterminator="\n")
+                writer.writeheader()
+            if writer is not None:
+                texts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
+                writer.writerow(texts)
 
 
 def main() -> None:

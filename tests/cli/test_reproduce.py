@@ -174,7 +174,7 @@ def test_the_list_names_every_experiment(folder):
     done = torchlace("reproduce", "--list", folder=folder)
     assert done.code == 0
     names = ["table1", "table2", "table3", "table4", "figure2", "figure3", "cost", "controls"]
-    for name in (*names, "quick"):
+    for name in (*names, "settings", "quick"):
         assert f"│ {name} " in done.out
 
 

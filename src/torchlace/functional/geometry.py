@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ def row_lengths(vectors: Tensor) -> Tensor:
     else:
         size = magnitude(vectors)
         lengths = torch.linalg.vector_norm(vectors / size, dim=-1, keepdim=True) * size
-    return lengths + (lengths == 0)
+    return F.threshold(lengths, 0, 1)  # one pass; NaN stays NaN
 
 
 def _precision_cosine(features: Tensor, signatures: Tensor, precision: Tensor) -> Tensor:
