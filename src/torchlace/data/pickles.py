@@ -33,9 +33,9 @@ def read_pickle(content: bytes, name: str) -> dict[str, Any]:
     Example:
         >>> read_pickle(pickle.dumps({"labels": [3, 1]}), "data_batch_1")
         {'labels': [3, 1]}
-        >>> read_pickle(pickle.dumps({"labels": print}), "a batch")  # doctest: +ELLIPSIS
+        >>> read_pickle(pickle.dumps({"labels": eval}), "a batch")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        torchlace.data.errors.DataError: a batch: refused, the pickle asks for builtins.print, ...
+        torchlace.data.errors.DataError: a batch: refused, the pickle asks for builtins.eval, ...
     """
     try:
         value = _Reader(content, name).load()
