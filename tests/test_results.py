@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from torchlace.data import KNOWN
+from torchlace.experiments.cells import canonical, run_name
 from torchlace.training import TrainConfig
 
 ALL = [
@@ -44,6 +46,13 @@ def test_the_curve_leads_to_the_chosen_epoch(line):
     # A resumed run chooses its bf16 kernels anew, and some images lie between two classes.
     assert max(accuracy) == pytest.approx(line["val_accuracy"], abs=0.1)
     patience = line["config"]["patience"]
+    # Never more epochs in a row without a lower loss, and not fewer at the end.
+    lowest = np.minimum.accumulate(loss)
+    stale, longest = 0, 0
+    for epoch in range(1, len(loss)):
+        stale = 0 if loss[epoch] < lowest[epoch - 1] else stale + 1
+        longest = max(longest, stale)
+    assert longest <= patience
     assert line["epochs"] in (int(np.argmin(loss)) + 1 + patience, line["config"]["epochs"])
 
 
@@ -51,6 +60,14 @@ def test_the_curve_leads_to_the_chosen_epoch(line):
 def test_the_configuration_runs_it_again(line):
     config = TrainConfig.from_dict(line["config"])
     assert (config.data, config.head, config.seed) == (line["dataset"], line["head"], line["seed"])
+    assert run_name(canonical(config)) == line["run"]
+
+
+@pytest.mark.parametrize("line", LINES, ids=name)
+def test_the_images_are_the_official_ones(line):
+    known = KNOWN[line["dataset"]]
+    assert line["data_digest"] in known.digests
+    assert line["test_images"] == known.test
 
 
 def test_rows_of_a_table_share_their_protocol():

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,7 +16,7 @@ from urllib.parse import unquote
 import pytest
 from cli.pictures import write
 from experiments.grids import GRID
-from training.processes import Command, torchlace
+from training.processes import QUIET, Command, torchlace
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE1 = f"{RESULTS}/table1.jsonl"
@@ -114,6 +116,29 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
     assert not runs.exists()
 
 
+def test_a_signal_to_all_processes_stops_as_one_to_the_grid_does(folder):
+    """As `timeout` sends it: not only the grid gets it, but what cells are forked from."""
+    command = [sys.executable, "-m", "torchlace.cli", "reproduce", "mine.yaml", "--seeds", "1"]
+    told = folder / "told"
+    with told.open("w") as file:
+        grid = subprocess.Popen(
+            [*command, "--max-epochs", "400"],
+            cwd=folder,
+            env={**os.environ, **QUIET},
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: "starts" in told.read_text())
+        os.killpg(grid.pid, signal.SIGTERM)
+        assert grid.wait(PATIENCE) == 130
+    finally:
+        grid.kill()
+    assert "stopping: 1 run finishes its epoch" in told.read_text()
+    assert told.read_text().endswith("stopped; the same command goes on from there\n")
+
+
 def test_a_failed_run_is_reported_at_the_end_and_left_alone(folder):
     command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "softmax")
     name = torchlace(*command, "--dry-run", folder=folder).out.splitlines()[0]
@@ -198,6 +223,7 @@ def test_a_dry_run_starts_nothing(folder):
         (("table1", "--methods", "arcfac"), "unknown method of table1 'arcfac': did you mean 'arc"),
         (("table1", "--datasets", "cifar"), "unknown data set of table1 'cifar': did you mean"),
         (("table1", "--format", "tex"), "unknown format 'tex': did you mean 'latex'"),
+        (("table1", "-o", "a.pdf"), "a.pdf names no format: end it in .md, .tex, .csv, .html, .js"),
         (("table1", "--protocol", "papr"), "unknown protocol 'papr': did you mean 'paper'"),
         (("table1", "--engine", "rya", "--root", "."), "unknown engine 'rya': did you mean 'ray'"),
         (("table1", "--results", "nowhere"), "there are no results in nowhere"),

@@ -112,6 +112,29 @@ def test_what_another_grid_has_claimed_is_left_to_it(tmp_path):
     lock.release()
 
 
+def test_what_another_grid_leaves_behind_is_taken_up(tmp_path):
+    """One is finished by it, one fails there, one is left when it ends, one goes on there."""
+    wanted = tasks(5)
+    claims = [Lock(tmp_path / task.name, CLAIM) for task in wanted[:4]]
+    assert all(claim.acquire() for claim in claims)
+    looks = iter(range(1000))
+
+    def other():
+        if next(looks) == 1:
+            done = Run(tmp_path / wanted[0].name)
+            done.start(wanted[0].config, {})
+            done.finish({"test_accuracy": 1.0, "seconds": 1.0})
+            (tmp_path / wanted[1].name / "failed.txt").write_text("RunError: nan\n")
+            for claim in claims[:3]:
+                claim.release()
+
+    outcome = run_grid(wanted, tmp_path, Pretended(on_look=other))
+    assert outcome.ran == [wanted[4].name, wanted[2].name]
+    assert outcome.failed == {wanted[1].name: "RunError: nan"}
+    assert outcome.elsewhere == [wanted[3].name]
+    claims[3].release()
+
+
 def test_the_time_left_goes_by_the_finished_cells_that_are_most_alike(tmp_path):
     wanted = [
         Task(TrainConfig(backbone="small-cnn", head=head, seed=seed))

@@ -167,6 +167,17 @@ def test_an_unknown_experiment_names_the_nearest():
         ("seeds: 2", "first_seed: -1", "first_seed in .*mine.yaml must be at least 0, got -1"),
         ("seeds: 2", "first_seed: one", "first_seed in .*mine.yaml must be an integer, got 'one'"),
         ("seeds: 2", "embeddings: [tsne]", "must read like raw-tsne-3d, got 'tsne'"),
+        (
+            "seeds: 2",
+            "embeddings: raw-tsne-3d",
+            r"must be a list like \[raw-tsne-3d\], got 'raw-tsne-3d'",
+        ),
+        ("seeds: 2", "alone: 'no'", "alone in .*mine.yaml must be true or false, got 'no'"),
+        ("label: Accuracy", "inspect: 1", "inspect in column accuracy .* true or false, got 1"),
+        ("label: Accuracy", "score: 'a.{spce}'", "may hold {space} and no other braces, got 'a"),
+        ("label: Accuracy", "score: 'a.{'", "may hold {space} and no other braces, got 'a.{'"),
+        ("90.5 ± 0.5", "9.0.5 ± 0.5", "must read like 88.69 ± 0.21, got '9.0.5 ± 0.5'"),
+        ("90.5 ± 0.5", "90.5 ± .", "must read like 88.69 ± 0.21, got '90.5 ± .'"),
         ("columns:", "rows: {}\ncolumns: {}\n_:", "unknown key"),
         ("title: Two heads", "title: [", "mine.yaml is not valid YAML"),
     ],
@@ -191,6 +202,17 @@ def test_a_file_without_a_grid(text, message, grid):
     grid.write_text(text)
     with pytest.raises(ValueError, match=message):
         load_experiment(grid)
+
+
+def test_names_that_yaml_reads_as_something_else_are_names(grid):
+    text = GRID.replace("  softmax: {", "  2024: {").replace("baseline: softmax", "baseline: 2024")
+    text = text.replace("  lace: {", "  on: {").replace("accuracy:", "100:")
+    grid.write_text(text.replace("seeds: 2", "embeddings:"))
+    experiment = load_experiment(grid)
+    assert [row.name for row in experiment.rows] == ["2024", "True"]
+    assert (experiment.baseline, experiment.embeddings) == ("2024", ())
+    assert experiment.rows[0].published["100"].mean == 90.5
+    assert len(experiment.select(methods=["2024"]).cells()) == 3
 
 
 def test_settings_of_a_row_win_over_those_of_a_column(grid):

@@ -59,7 +59,7 @@ def grid(folder, **settings):
 
 
 def test_ctrl_c_brings_the_checkpoints_home_and_the_same_grid_goes_on(cluster, tmp_path):
-    tasks = grid(tmp_path, epochs=40, patience=40, seeds=1)
+    tasks = grid(tmp_path, epochs=120, patience=120, seeds=1)
     lines = []
 
     def stop():
@@ -77,7 +77,7 @@ def test_ctrl_c_brings_the_checkpoints_home_and_the_same_grid_goes_on(cluster, t
         run = Run(tmp_path / task.name)
         assert run.checkpoint_path.exists()
         reached[task.name] = len(run.metrics_path.read_text().splitlines()) - 1
-        assert 1 <= reached[task.name] < 40
+        assert 1 <= reached[task.name] < 120
 
     # The machines forget; the checkpoints travel from here.
     for disk in cluster.disks:
@@ -86,7 +86,7 @@ def test_ctrl_c_brings_the_checkpoints_home_and_the_same_grid_goes_on(cluster, t
     assert sorted(again.ran) == sorted(reached)
     for name, epochs in reached.items():
         assert f"after epoch {epochs}" in (tmp_path / name / "log.txt").read_text()
-        assert Run(tmp_path / name).result()["epochs"] == 40
+        assert Run(tmp_path / name).result()["epochs"] == 120
         assert not Run(tmp_path / name).checkpoint_path.exists()
 
 

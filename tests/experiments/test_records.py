@@ -8,6 +8,7 @@ from experiments.grids import line
 
 from torchlace.experiments import (
     collect_records,
+    grid_status,
     load_experiment,
     make_table,
     read_lines,
@@ -147,6 +148,34 @@ def test_a_wrong_line_is_named(text, message, tmp_path):
         read_lines(tmp_path / "a.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test_accuracy": 51.0}, "test_accuracy is 51.0, but 50.0 by test_right"),
+        ({"test_accuracy": float("nan")}, "test_accuracy is nan, but 50.0 by test_right"),
+        ({"test_accuracy": "50"}, "test_accuracy must be a number, got '50'"),
+        ({"seconds": "1"}, "seconds must be a number, got '1'"),
+        ({"seconds": None, "data_digest": None}, "it is finished and lacks data_digest, seconds"),
+        ({"test_right": "!!!!"}, "is not a line of results"),
+        ({"test_right": 3}, "is not a line of results"),
+        ({"test_images": 9}, "test_right has 8 bits for 9 test images"),
+        ({"test_images": 0}, "test_right has 8 bits for 0 test images"),
+        ({"status": "finishd"}, "unknown status 'finishd': did you mean 'finished'"),
+        ({"config": None}, "config must hold settings, got None"),
+    ],
+)
+def test_a_line_that_contradicts_itself_is_not_believed(change, message, tmp_path):
+    write(tmp_path / "a.jsonl", line(CONFIG, [1, 0]), {**line(CONFIG, [1, 0]), **change})
+    with pytest.raises(ValueError, match=f"a.jsonl:2 .*{message}"):
+        read_lines(tmp_path / "a.jsonl")
+
+
+def test_a_line_of_other_bytes_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(json.dumps(line(CONFIG, [1])).encode() + b"\n\xff\xfe\n")
+    with pytest.raises(ValueError, match=r"a.jsonl:2 is not a line of results"):
+        read_lines(tmp_path / "a.jsonl")
+
+
 def test_no_results_are_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="there are no results in"):
         read_lines(tmp_path)
@@ -158,6 +187,24 @@ def test_a_damaged_result_is_named(tmp_path):
     run = start(tmp_path)
     run.result_path.write_text("{")
     with pytest.raises(ValueError, match=r"result.json is not valid JSON: remove it"):
+        collect_records([Task(CONFIG)], "mine", tmp_path)
+    run.result_path.write_text("[]")
+    with pytest.raises(ValueError, match=r"result.json holds no names: remove it"):
+        collect_records([Task(CONFIG)], "mine", tmp_path)
+    run.result_path.write_text("{}")
+    for look in (
+        lambda: grid_status([Task(CONFIG)], tmp_path),
+        lambda: collect_records([Task(CONFIG)], "mine", tmp_path),
+    ):
+        with pytest.raises(ValueError, match=r"result.json lacks .*seconds: remove it"):
+            look()
+
+
+def test_a_damaged_curve_is_named(tmp_path):
+    run = start(tmp_path)
+    run.finish(RESULT)
+    run.metrics_path.write_text(run.metrics_path.read_text()[:-10])
+    with pytest.raises(ValueError, match=r"metrics.csv is damaged: remove .*, and it is run again"):
         collect_records([Task(CONFIG)], "mine", tmp_path)
 
 

@@ -159,7 +159,7 @@ def test_every_format_shows_the_numbers_and_escapes_the_rest(experiment):
     assert r"\textbf{90.05 $\pm$ 0.49}" in texts["latex"]
     assert r"\shortstack{\underline{87.90 $\pm$ 0.99}\\" in texts["latex"]
     assert (
-        r"a|b $<$i>\&\_*\$\%\textbackslash{}x\#\textasciitilde{}\textasciicircum{}\{"
+        r"a$|$b $<$i$>$\&\_*\$\%\textbackslash{}x\#\textasciitilde{}\textasciicircum{}\{"
         in (texts["latex"])
     )
     for sheet in texts["latex"].split(r"\midrule")[1:]:
@@ -170,6 +170,29 @@ def test_every_format_shows_the_numbers_and_escapes_the_rest(experiment):
         if sheet.startswith("|"):
             bars = {row.replace("\\|", "").count("|") for row in sheet.splitlines()}
             assert len(bars) == 1
+
+
+def test_brackets_are_neither_markup_nor_lengths(experiment):
+    text = GRID.replace("label: LACE", "label: '[bold]L'").replace("Accuracy", "'[/x]'")
+    grid = experiment(text.replace("title: Two", "source: 'a|b_<i>'\ntitle: A*B*"))
+    table = make_table(grid, records(grid, scatter))
+    texts = {form: render(table, form, width=200) for form in FORMATS}
+    assert texts["terminal"].count("[/x]") == 3
+    assert texts["terminal"].count("[bold]L") == 2
+    # After a line's end LaTeX takes a bracket for a length.
+    assert "\n{[}bold]L & " in texts["latex"]
+    assert r"<br>a\|b\_\<i> 90.50" in texts["markdown"]
+    assert texts["markdown"].startswith(r"**A\*B\* heads**")
+
+
+def test_a_score_that_no_run_has_is_said(experiment):
+    wrong = GRID.replace("label: Accuracy", "label: Accuracy, score: test_acuracy")
+    grid = experiment(wrong)
+    said = "Accuracy: none of its finished runs has a test_acuracy."
+    assert said in make_table(grid, records(grid, scatter)).notes
+    assert said not in make_table(grid, {}).notes
+    plain = experiment(GRID)
+    assert not any("none of" in note for note in make_table(plain, records(plain, scatter)).notes)
 
 
 class Balanced(HTMLParser):

@@ -99,7 +99,7 @@ def reproduce(
         from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
         from torchlace.experiments.state import longest_first
 
-        form = form or SUFFIXES.get(out.suffix if out else "", "terminal")
+        form = form or _form(out)
         check_choice("format", form, (*FORMATS, "jsonl"))
         check_choice("engine", engine, ("local", "ray"))
         experiment = load_experiment(name).select(
@@ -128,6 +128,15 @@ def reproduce(
         finally:
             code = _conclude(outcome) if outcome is not None else 0
     raise typer.Exit(code)
+
+
+def _form(out: Path | None) -> str:
+    if out is None or out.suffix in ("", ".txt", *PICTURES):
+        return "terminal"
+    if out.suffix not in SUFFIXES:
+        known = ", ".join([*SUFFIXES, ".txt", *PICTURES])
+        raise ValueError(f"{out.name} names no format: end it in {known}, or give --format")
+    return SUFFIXES[out.suffix]
 
 
 def _list() -> None:

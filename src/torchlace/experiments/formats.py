@@ -58,6 +58,7 @@ def _terminal(table: Table, width: int, styled: bool) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text as Styled
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=styled, highlight=False)
@@ -67,7 +68,9 @@ def _terminal(table: Table, width: int, styled: bool) -> str:
         shown = [place for place, name in enumerate(sheet.header) if name != "runs"]
         grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
         for place in shown:
-            grid.add_column(sheet.header[place], overflow="fold", min_width=1 if place else 9)
+            # Not a string: its brackets would be taken for markup.
+            name = Styled(sheet.header[place])
+            grid.add_column(name, overflow="fold", min_width=1 if place else 9)
         for number, row in enumerate(sheet.rows):
             if number and "column" in sheet.header and row[0] != sheet.rows[number - 1][0]:
                 grid.add_section()
@@ -91,17 +94,20 @@ def _styled(text: Text) -> Any:
 
 
 def _markdown(table: Table) -> str:
+    def escaped(text: str) -> str:
+        return re.sub(r"([|*_`<\\])", r"\\\1", text)
+
     def show(text: Text) -> str:
-        plain = re.sub(r"([|*_`<\\])", r"\\\1", text.main)
+        plain = escaped(text.main)
         if plain and text.style:
             plain = {
                 "bold": f"**{plain}**",
                 "underline": f"<u>{plain}</u>",
                 "code": "`" + text.main.replace("|", "\\|") + "`",
             }[text.style]
-        return plain + (f"<br>{text.below}" if text.below else "")
+        return plain + (f"<br>{escaped(text.below)}" if text.below else "")
 
-    parts = [f"**{table.experiment.title}**"]
+    parts = [f"**{escaped(table.experiment.title)}**"]
     for sheet in _sheets(table):
         lines = [[show(Text(name)) for name in sheet.header], ["---"] * len(sheet.header)]
         lines += [[show(text) for text in row] for row in sheet.rows]
@@ -220,6 +226,8 @@ def _sheets(table: Table) -> list[Sheet]:
 
 def _latex_text(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}"}
-    special |= {"^": r"\textasciicircum{}", "<": "$<$", "–": "--"}
+    # In LaTeX's own fonts these would be other characters; a bracket would be a length after \\.
+    special |= {"<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}"}
+    special |= {"^": r"\textasciicircum{}", "–": "--"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
     return "".join(special.get(character, character) for character in text)

@@ -125,6 +125,7 @@ class _Running:
         self.tasks, self.runs, self.engine, self.report = tasks, runs, engine, report
         self.retry_failed = retry_failed
         self.waiting = deque(tasks)
+        self.elsewhere: list[Task] = []
         self.active: list[_Active] = []
         self.outcome = Outcome()
         self.heard = 0
@@ -132,7 +133,7 @@ class _Running:
     def until(self, asked: Callable[[], int]) -> Outcome:
         """Start and collect cells until none is left."""
         try:
-            while self.waiting or self.active:
+            while self.waiting or self.active or self._freed(asked):
                 self._heed(asked())
                 self._fill(asked)
                 self.active = [each for each in self.active if not self._ended(each)]
@@ -141,8 +142,20 @@ class _Running:
             for each in self.active:
                 each.handle.kill()
                 each.claim.release()
+        self.outcome.elsewhere = [
+            task.name for task in self.elsewhere if task_state(task, self.runs) is State.RUNNING
+        ]
         self.outcome.interrupted = asked() > 0
         return self.outcome
+
+    def _freed(self, asked: Callable[[], int]) -> bool:
+        """Whether there is more to do: what others had taken and have ended, however."""
+        if asked():
+            return False
+        over = [each for each in self.elsewhere if task_state(each, self.runs) is not State.RUNNING]
+        self.elsewhere = [each for each in self.elsewhere if each not in over]
+        self.waiting.extend(over)
+        return bool(over)
 
     def _heed(self, asked: int) -> None:
         if asked > self.heard:
@@ -165,7 +178,7 @@ class _Running:
             if not self._wanted(task, task_state(task, self.runs)):
                 continue
             if not claim.acquire():
-                self.outcome.elsewhere.append(task.name)
+                self.elsewhere.append(task)
                 continue
             # Another grid may have finished it between the two looks.
             state = task_state(task, self.runs, claimed=True)
@@ -195,7 +208,7 @@ class _Running:
         state = task_state(each.task, self.runs)
         if state is State.DONE:
             self.outcome.ran.append(name)
-            result = read_json(Run(path).result_path)
+            result = read_json(Run(path).result_path, "test_accuracy", "seconds")
             said = f"{result['test_accuracy']:.2f} % in {result['seconds']:.0f} s"
             self.report(f"{name}: {said}; {self._progress()}")
         elif state is State.FAILED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -18,7 +18,7 @@ _EXPERIMENT = {
 }
 _ROW = {"label", "settings", "published", "seeds", "space"}
 _COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
-_NUMBER = re.compile(r"\s*(-?[\d.]+)\s*(?:±\s*([\d.]+)\s*)?")
+_NUMBER = re.compile(r"\s*(-?{0})\s*(?:±\s*({0})\s*)?".format(r"(?:\d+\.?\d*|\.\d+)"))
 
 
 def experiment_names() -> list[str]:
@@ -42,10 +42,10 @@ def load_experiment(name: str | Path) -> Experiment:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        return _read(path.stem, path.read_text(), str(path))
+        return _read(path.stem, path.read_text("utf-8"), str(path))
     check_choice("experiment", str(name), experiment_names())
     file = next(file for file in _shipped() if file.name == f"{name}.yaml")
-    return _read(str(name), file.read_text(), file.name)
+    return _read(str(name), file.read_text("utf-8"), file.name)
 
 
 def _shipped() -> Iterator[Traversable]:
@@ -65,11 +65,11 @@ def _read(name: str, text: str, source: str) -> Experiment:
         if not given.get(needed):
             raise ValueError(f"{source} has no {needed}: name at least one under `{needed}:`")
     score = str(given.get("score", "test_accuracy"))
-    columns = {n: _column(str(n), c, source, score) for n, c in _items(given, "columns", source)}
-    rows = {n: _row(str(n), r, source, columns) for n, r in _items(given, "rows", source)}
+    columns = {n: _column(n, c, source, score) for n, c in _items(given, "columns", source)}
+    rows = {n: _row(n, r, source, columns) for n, r in _items(given, "rows", source)}
     baseline = given.get("baseline")
     if baseline is not None:
-        check_choice(f"baseline in {source}", baseline, rows)
+        baseline = check_choice(f"baseline in {source}", str(baseline), rows)
     return Experiment(
         name=name,
         title=str(given.get("title", name)),
@@ -80,8 +80,8 @@ def _read(name: str, text: str, source: str) -> Experiment:
         seeds=check_count(f"seeds in {source}", given.get("seeds", 3)),
         first_seed=check_count(f"first_seed in {source}", given.get("first_seed", 0), 0),
         baseline=baseline,
-        alone=bool(given.get("alone", False)),
-        embeddings=tuple(_embedding(each, source) for each in given.get("embeddings", ())),
+        alone=_flag(given, "alone", source),
+        embeddings=_embeddings(given.get("embeddings"), source),
         source=str(given.get("source", "published")),
     )
 
@@ -107,7 +107,6 @@ def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row
 def _column(name: str, raw: Any, source: str, score: str) -> Column:
     where = f"column {name} of {source}"
     given = _mapping(raw, where, _COLUMN)
-
     best = check_choice(
         f"best in {where}", str(given.get("best", "highest")), ("highest", "lowest", "none")
     )
@@ -115,10 +114,10 @@ def _column(name: str, raw: Any, source: str, score: str) -> Column:
         name,
         str(given.get("label", name)),
         _settings(given, where),
-        str(given.get("score", score)),
+        _score(str(given.get("score", score)), where),
         best,
         check_count(f"digits in {where}", given.get("digits", 2), 0),
-        bool(given.get("inspect", False)),
+        _flag(given, "inspect", where),
     )
 
 
@@ -137,10 +136,29 @@ def _published(value: Any, where: str) -> Published:
     return Published(float(mean), None if deviation is None else float(deviation))
 
 
-def _embedding(value: Any, source: str) -> str:
-    if not re.fullmatch(r"(raw|whitened)-(tsne|pca|umap)-[23]d", str(value)):
-        raise ValueError(f"embeddings in {source} must read like raw-tsne-3d, got {value!r}")
-    return str(value)
+def _embeddings(values: Any, source: str) -> tuple[str, ...]:
+    if not isinstance(values, list | None):
+        raise ValueError(
+            f"embeddings in {source} must be a list like [raw-tsne-3d], got {values!r}"
+        )
+    for value in values or ():
+        if not re.fullmatch(r"(raw|whitened)-(tsne|pca|umap)-[23]d", str(value)):
+            raise ValueError(f"embeddings in {source} must read like raw-tsne-3d, got {value!r}")
+    return tuple(values or ())
+
+
+def _score(text: str, where: str) -> str:
+    if re.search(r"[{}]", text.replace("{space}", "")):
+        raise ValueError(f"score in {where} may hold {{space}} and no other braces, got {text!r}")
+    return text
+
+
+def _flag(given: Mapping[str, Any], key: str, where: str) -> bool:
+    value = given.get(key, False)
+    # Of a text such as "no", Python would make a yes.
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} in {where} must be true or false, got {value!r}")
+    return value
 
 
 def _mapping(raw: Any, where: str, known: set[str]) -> dict[str, Any]:
@@ -151,8 +169,9 @@ def _mapping(raw: Any, where: str, known: set[str]) -> dict[str, Any]:
     return raw
 
 
-def _items(given: Mapping[str, Any], key: str, where: str) -> Any:
+def _items(given: Mapping[str, Any], key: str, where: str) -> ItemsView[str, Any]:
     value = given.get(key) or {}
     if not isinstance(value, dict):
         raise ValueError(f"{key} of {where} must hold `name: value` lines, got {value!r}")
-    return value.items()
+    # YAML reads some names as numbers or as yes and no.
+    return {str(name): each for name, each in value.items()}.items()

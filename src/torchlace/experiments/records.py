@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchlace._checks import check_choice
 from torchlace.experiments.cells import Task, canonical, run_name
 from torchlace.experiments.state import (
     EMBEDDINGS,
@@ -20,6 +21,7 @@ from torchlace.experiments.state import (
     read_json,
     task_state,
 )
+from torchlace.experiments.statistics import unpack_right
 from torchlace.training import Run, TrainConfig
 from torchlace.training.config import EXECUTION
 
@@ -32,6 +34,8 @@ _RESULT = (
 _EVALUATION = (
     *("clusters", "predicted_homogeneity", "predicted_completeness", "ece", "calibrated_ece"),
 )
+# What a line that says it is finished can't do without.
+_COUNTED = ("test_accuracy", "test_images", "test_right", "data_digest", "seconds")
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     }
     history = _history(run)
     if state is State.DONE:
-        result = read_json(run.result_path)
+        result = read_json(run.result_path, *_COUNTED)
         line |= {name: result.get(name) for name in _RESULT}
         line |= {"step_ms": _step_ms(history, config)}
         line |= {name: result[name] for name in ("test_images", "test_right")}
@@ -153,15 +157,35 @@ def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
 
 
 def _records(file: Path) -> Iterable[Record]:
-    for number, text in enumerate(file.read_text().splitlines(), start=1):
+    # Bytes: a damaged line is named by its number, whatever is in it.
+    for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         source = f"{file}:{number}"
         try:
-            line = json.loads(text)
-            if not {"config", "status"} <= set(line):
-                raise ValueError("it has no config or no status")
+            line = json.loads(text.decode())
+            _check(line)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{source} is not a line of results: {error}") from None
         yield Record(line, source)
+
+
+def _check(line: Any) -> None:
+    """Raise unless a line can be counted on: what is finished agrees with its own test images."""
+    if not isinstance(line, dict) or not {"config", "status"} <= set(line):
+        raise ValueError("it has no config or no status")
+    if not isinstance(line["config"], dict):
+        raise ValueError(f"config must hold settings, got {line['config']!r}")
+    check_choice("status", line["status"], ("finished", "failed", "cut"))
+    if line["status"] != "finished":
+        return
+    lacking = [name for name in _COUNTED if line.get(name) is None]
+    if lacking:
+        raise ValueError(f"it is finished and lacks {', '.join(lacking)}")
+    for name in ("test_accuracy", "seconds"):
+        if not isinstance(line[name], (int, float)):
+            raise ValueError(f"{name} must be a number, got {line[name]!r}")
+    right = 100 * float(unpack_right(line).mean())
+    if not abs(line["test_accuracy"] - right) < 1e-6:
+        raise ValueError(f"test_accuracy is {line['test_accuracy']}, but {right} by test_right")
 
 
 def _better(first: Record, second: Record) -> Record:
@@ -179,7 +203,11 @@ def _history(run: Run) -> list[dict[str, float]]:
     if not run.metrics_path.exists():
         return []
     with run.metrics_path.open() as file:
-        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+        try:
+            return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+        except (ValueError, TypeError):
+            message = f"{run.metrics_path} is damaged: remove {run.path}, and it is run again"
+            raise ValueError(message) from None
 
 
 def _step_ms(history: Sequence[Mapping[str, float]], config: TrainConfig) -> float | None:

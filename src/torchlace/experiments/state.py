@@ -77,7 +77,7 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     """
     states = {task.name: task_state(task, runs) for task in tasks}
     took: dict[str, float] = {
-        task.name: float(read_json(Run(runs / task.name).result_path)["seconds"])
+        task.name: float(read_json(Run(runs / task.name).result_path, "seconds")["seconds"])
         for task in tasks
         if states[task.name] is State.DONE
     }
@@ -135,13 +135,18 @@ def note_failure(path: Path, text: str) -> None:
     write_whole(path / FAILED, lambda file: file.write(f"{text}\n".encode()))
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a run directory, with an error that names it."""
+def read_json(path: Path, *needed: str) -> dict[str, Any]:
+    """A JSON file of a run directory that holds what is needed, with an error that names it."""
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
+        wrong = "" if isinstance(found, dict) else "holds no names"
     except ValueError:
-        message = f"{path} is not valid JSON: remove it, and the same command makes it anew"
-        raise ValueError(message) from None
+        found, wrong = {}, "is not valid JSON"
+    lacking = [name for name in needed if name not in found]
+    if wrong or lacking:
+        wrong = wrong or f"lacks {', '.join(lacking)}"
+        raise ValueError(f"{path} {wrong}: remove it, and the same command makes it anew")
+    return dict(found)
 
 
 def _complete(task: Task, path: Path) -> bool:

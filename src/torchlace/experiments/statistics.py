@@ -102,9 +102,14 @@ def mean_interval(
 def unpack_right(line: dict[str, Any]) -> Array:
     """Which test images were right, from a line of results.
 
+    Raises:
+        ValueError: if it does not tell of every test image.
+
     Example:
         >>> unpack_right({"test_images": 3, "test_right": "wA=="})
         array([1., 1., 0.])
     """
-    bits = np.frombuffer(base64.b64decode(line["test_right"]), np.uint8)
-    return np.unpackbits(bits)[: line["test_images"]].astype(np.float64)
+    packed, images = base64.b64decode(line["test_right"], validate=True), int(line["test_images"])
+    if images < 1 or len(packed) != (images + 7) // 8:
+        raise ValueError(f"test_right has {8 * len(packed)} bits for {images} test images")
+    return np.unpackbits(np.frombuffer(packed, np.uint8))[:images].astype(np.float64)

@@ -36,6 +36,7 @@ class Entry:
         wanted: how many seeds the experiment asks for.
         sources: where each value is from.
         unfinished: runs that failed or were cut, and how.
+        unscored: how many runs are finished and don't have the score.
         published: what was published.
         interval: 95 % bootstrap confidence interval of the mean, over test images.
         gain: difference of the means to the baseline, over the seeds that both have.
@@ -50,6 +51,7 @@ class Entry:
     wanted: int
     sources: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    unscored: int = 0
     published: Published | None = None
     interval: Interval | None = None
     gain: float | None = None
@@ -137,6 +139,7 @@ def _entry(experiment: Experiment, row: Row, column: Column, runs: Mapping[int, 
             for record in runs.values()
             if not record.finished
         ),
+        sum(record.finished for record in runs.values()) - len(scored),
         row.published.get(column.name),
         mean_interval(100 * _right(records)) if counted else None,
     )
@@ -210,6 +213,11 @@ def _notes(experiment: Experiment, entries: Mapping[tuple[str, str], Entry]) -> 
             f"p: paired t-test across seeds against {experiment.baseline}, two-sided, "
             "Holm-corrected over the rows of a column."
         )
+    for column in experiment.columns:
+        # A score that no run has is perhaps mistyped, or needs `inspect: true`.
+        shown = [entries[row.name, column.name] for row in experiment.rows]
+        if any(entry.unscored for entry in shown) and not any(entry.values for entry in shown):
+            notes.append(f"{column.label}: none of its finished runs has a {column.score}.")
     unfinished = {run for entry in entries.values() for run in entry.unfinished}
     if unfinished:
         count = counted(len(unfinished), "run")

@@ -98,9 +98,9 @@ class Worker:
 
 
 def _start_server() -> None:
-    """Start what processes are forked from, deaf to the terminal's Ctrl-C until it has loaded."""
+    """Start what processes are forked from, deaf to Ctrl-C and SIGTERM until it has loaded."""
     resource_tracker.ensure_running()  # would lift the mask below
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         forkserver.ensure_running()
     finally:
@@ -111,6 +111,7 @@ def _be_worker(job: Job, life: Connection) -> None:
     # A session of its own: Ctrl-C in the terminal reaches the grid alone, which passes it on once.
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(job.environment)
     path = Path(job.path)
