@@ -26,7 +26,7 @@ from torchlace.data import (
 SCALE, RATIO = (0.8, 1.0), (3 / 4, 4 / 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data(), st.integers(1, 40), st.integers(1, 40), st.booleans())
 def test_a_crop_is_torchvision_s(data, height, width, flip):
     h, w = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
@@ -72,7 +72,7 @@ def test_boxes_are_distributed_as_torchvision_s(height, width):
         assert gap <= 1.01 / min(height, width) + 0.012, name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 64),
     st.integers(1, 64),
@@ -100,7 +100,7 @@ def test_extreme_draws_stay_in_the_image():
         assert 0 <= left <= 48 - w
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 24), st.integers(2, 24), st.integers(1, 3), st.booleans())
 def test_augmented_images_stay_in_range(height, width, channels, mirror):
     images = torch.randint(256, (5, channels, height, width), dtype=torch.uint8)

@@ -18,7 +18,7 @@ def test_the_same_indices_on_every_machine():
 HELD_OUT = {0: [2, 4, 6, 8, 10, 18], 7: [1, 9, 11, 14, 18, 19]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(-3, 6), min_size=0, max_size=120),
     st.floats(0.01, 0.99),

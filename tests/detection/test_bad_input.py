@@ -236,7 +236,7 @@ def test_numbers_too_large_to_square():
         detector.score_samples(np.full((1, 5), 1e300))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.integers(2, 12),

@@ -146,7 +146,7 @@ def test_strips_of_a_wide_image_join_without_a_seam(monkeypatch):
     np.testing.assert_allclose(scores(detector, image), expected, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.floats(-6, 6), st.floats(-3, 3))
 def test_affine_maps_of_pixels_and_target_change_nothing(seed, decades, offset):
     rng = np.random.default_rng(seed)
@@ -163,7 +163,7 @@ def test_affine_maps_of_pixels_and_target_change_nothing(seed, decades, offset):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.floats(0.01, 100))
 def test_ace_is_blind_to_brightness_and_the_filter_is_linear(seed, factor):
     rng = np.random.default_rng(seed)

@@ -155,7 +155,7 @@ def test_float32_fits_as_float64_does():
 
 
 @given(st.integers(-12, 12), st.floats(-100, 100), st.integers(0, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_units_of_the_features_do_not_matter(power, shift, column):
     X, y = blobs(spread=2.0)
     moved = X.copy()

@@ -57,7 +57,7 @@ def in_features(model):
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 59), max_size=3, unique=True), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_moments_of_parts_are_those_of_all(seed, cuts, weighted):
     X, y = blobs(seed, rows=60)
     X += 1e3

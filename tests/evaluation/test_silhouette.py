@@ -52,7 +52,7 @@ def test_blocks_don_t_show(classes, together, metric, monkeypatch):
     assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     samples=st.integers(4, 60),
     width=st.integers(1, 5),

@@ -94,7 +94,7 @@ def test_angle_of_a_zero_vector_has_a_finite_gradient(zeros):
     assert others.grad.isfinite().all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.floats(0, math.pi), st.floats(-15, 15))
 def test_angle_recovers_any_angle(theta, exponent):
     first = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_angle_recovers_any_angle(theta, exponent):
     assert angle(first, second).item() == pytest.approx(theta, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(1e-10, 1e10), st.floats(1e-10, 1e10))
 def test_cosine_ignores_lengths_and_joint_rotations(seed, first, second):
     x, y, turn = (

@@ -91,7 +91,7 @@ class TestAgainstReferences:
             slopes.view(-1)[index] = (above - below) / (2 * step)
         assert_close(getattr(problem.solve(), name), slopes, rtol=1e-6, atol=1e-8)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(
         n=st.integers(1, 6),
         c=st.integers(1, 5),

@@ -91,7 +91,7 @@ def test_gradients(function, formula, margin):
     assert torch.autograd.gradcheck(lambda value: function(value, margin), cosine)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.sampled_from(
         [

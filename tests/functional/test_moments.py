@@ -77,7 +77,7 @@ def test_no_weights_are_ones():
         assert_close(first, second)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.floats(0, 0.99), st.integers(0, 999))
 def test_order_inside_a_batch_and_shifts_do_not_matter(sizes, decay, seed):
     batches = stream([*sizes, 3], seed=seed)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from torchlace.functional import auto_scale, cosine_logits, loss_floor, max_probability
@@ -66,7 +66,6 @@ def test_no_classes(classes):
             allowed(classes)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**6), st.floats(0.01, 1e4))
 def test_consistent_and_monotone(classes, scale):
     assert auto_scale(classes) > 0

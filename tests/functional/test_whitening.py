@@ -64,7 +64,7 @@ def test_cholesky_is_lower_triangular_with_a_positive_diagonal():
     assert (found.diagonal() > 0).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(0, 5), st.floats(-5, 5), st.integers(0, 10**6), st.integers(1, 8))
 def test_newton_schulz_is_the_symmetric_root(exponent, size, seed, width):
     matrix = covariance(10**exponent, seed, width, 10**size)
@@ -75,7 +75,7 @@ def test_newton_schulz_is_the_symmetric_root(exponent, size, seed, width):
     assert_close(found, found.mT, rtol=1e-6, atol=1e-6 * expected.abs().max().item())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(0, 1), st.integers(0, 10**6))
 def test_shrink_equals_scikit_learn(amount, seed):
     matrix = covariance(100.0, seed)

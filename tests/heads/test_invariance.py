@@ -11,7 +11,7 @@ import torchlace as tl
 
 seeds = st.integers(0, 10_000)
 lengths = st.floats(1e-3, 1e3)
-few = settings(max_examples=6, deadline=None, database=None)
+few = settings(max_examples=6, database=None)
 
 PLAIN = ["normface", "arcface", "cosface", "sphereface", "adacos"]
 ESTIMATED = [
