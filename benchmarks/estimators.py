@@ -48,9 +48,10 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace.cli.common import load_run, print_table
+from torchlace.cli.common import print_table
 from torchlace.data import load_data
 from torchlace.estimators import LACEClassifier
+from torchlace.inspection import load_run
 from torchlace.training import Silent, TrainConfig, train
 
 RESULTS = Path(__file__).parent / "results"
@@ -126,8 +127,8 @@ def embedded(root: Path) -> Iterator[Split]:
         schedule = {"lr": 0.01, "schedule": "one-cycle", "device": "cpu"}
         config = TrainConfig(data=f"{folder}/part.npz", **settings, **schedule)
         train(config, f"{folder}/run", reporter=Silent())
-        _, model, _, prepare = load_run(Path(folder, "run"), "cpu")
-    yield split(data, others, lambda images: model.embed(prepare(images)))
+        run = load_run(Path(folder, "run"), "cpu")
+    yield split(data, others, lambda images: run.model.embed(run.prepare(images)))
 
 
 def patches(root: Path) -> Iterator[Split]:

@@ -147,6 +147,17 @@ def moved(case: Case, *, steps=12, dtype=torch.float64, **options) -> Head:
     return head.eval()
 
 
+class Loss(torch.nn.Module):
+    """A head that is called for its loss."""
+
+    def __init__(self, head: Head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, features, targets):
+        return self.head.loss(features, targets)
+
+
 def has_state(head: Head) -> bool:
     """Whether training moves more than parameters."""
     return any(isinstance(part, (Running, AdaCos)) for part in head.modules())

@@ -2,22 +2,12 @@
 
 import torch
 import torch.distributed as dist
-from heads.cases import CASES, batch, make
-from torch import nn
+from heads.cases import CASES, Loss, batch, make
 from torch.nn.parallel import DistributedDataParallel
 
 from torchlace.backgrounds import Running
 
 STEPS, ROWS = 5, 8
-
-
-class Loss(nn.Module):
-    def __init__(self, head):
-        super().__init__()
-        self.head = head
-
-    def forward(self, features, targets):
-        return self.head.loss(features, targets)
 
 
 def share(rank, step):

@@ -2,21 +2,22 @@ import copy
 
 import pytest
 import torch
-from heads.cases import batch, every_case, gradients, has_state, make, moved, registered, where
+from heads.cases import (
+    Loss,
+    batch,
+    every_case,
+    gradients,
+    has_state,
+    make,
+    moved,
+    registered,
+    where,
+)
 from torch.export import Dim, export
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 from torch.testing import assert_close
 
 from torchlace.backgrounds import Running
-
-
-class Loss(torch.nn.Module):
-    def __init__(self, head):
-        super().__init__()
-        self.head = head
-
-    def forward(self, features, targets):
-        return self.head.loss(features, targets)
 
 
 def loss_gradient(head, x, y):

@@ -7,10 +7,14 @@ import torch
 from safetensors.torch import load_file
 from training.stopping import StopAfter, StoppedError
 
-from torchlace.cli.common import load_run
+from torchlace.inspection import load_run
 from torchlace.training import RunError, Silent, TrainConfig, train
-from torchlace.training.checkpoint import load_checkpoint, save_checkpoint
+from torchlace.training.checkpoint import checkpoint_state, load_checkpoint, write_checkpoint
 from torchlace.training.rundir import Run
+
+
+def save_checkpoint(run, parts, progress):
+    write_checkpoint(run, checkpoint_state(parts, progress))
 
 
 def optimizer(lr=1e-3, **options):

@@ -15,20 +15,18 @@ _SHORTEST_BAR = 8
 
 def reporter(epochs: int, quiet: bool) -> Any:
     """Who is told of a training: nobody, whoever looks at a terminal, or a log."""
-    from torchlace.training import Silent
-
-    if quiet:
-        silent: Any = Silent()
-        silent.close = lambda: None
-        return silent
-    return Bars(epochs) if sys.stderr.isatty() else _Lines()
+    return Bars(epochs) if sys.stderr.isatty() and not quiet else _Lines(quiet)
 
 
 class _Lines:
-    """Plain lines, for logs."""
+    """Plain lines, for logs, or none."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
 
     def message(self, text: str) -> None:
-        typer.echo(text, err=True)
+        if not self.quiet:
+            typer.echo(text, err=True)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         pass

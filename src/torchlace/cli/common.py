@@ -1,4 +1,4 @@
-"""What commands share: errors as a line, tables, reading a run back."""
+"""What commands share: errors as a line, tables, who is told of progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -82,14 +81,6 @@ def watching() -> Iterator[Any]:
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, console=Console(stderr=True)) as progress:
         yield _Bar(progress)
-
-
-def load_run(path: Path, device: str) -> tuple[Any, Any, dict[str, Any], Any]:
-    """The run, its trained model in evaluation mode, its facts, and the evaluation transform."""
-    from torchlace import inspection
-
-    loaded = inspection.load_run(path, device)
-    return loaded.run, loaded.model, loaded.facts, loaded.prepare
 
 
 class _Lines:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace._text import counted
+from torchlace._text import counted, listed
 from torchlace.cli.common import plain_errors
 
 if TYPE_CHECKING:
@@ -170,14 +170,14 @@ def _kept(drop: str, count: int) -> Any:
 @contextmanager
 def _words_of_the_command_line(kept: Any, dropped: str) -> Iterator[None]:
     """Errors of a detector, about its arguments and the bands it got, said of options and cube."""
-    from torchlace.detection.pixels import BandError, listed
+    from torchlace.detection.pixels import BandError
 
     try:
         yield
     except BandError as error:
         bands = kept[error.bands]
         more = ",".join(filter(None, [dropped, _ranges(bands)]))
-        problem = error.problem.format(bands=listed(bands))
+        problem = error.problem.format(bands=listed(bands.tolist()))
         raise ValueError(f"{problem}: --drop-bands {more}") from error
     except ValueError as error:
         text = re.sub(r'\b([a-z_]+)="?([\w.-]+)"?', _option, str(error))

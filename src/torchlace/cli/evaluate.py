@@ -56,9 +56,7 @@ def _figures(found: Inspection) -> Iterator[tuple[str, Any]]:
     yield "accuracy", scores["accuracy"]
     if len(found.class_names) > 5:  # among five or fewer, every class is
         yield "top5 accuracy", scores["top5_accuracy"]
-    for name in ("loss", "calibrated_loss", "brier"):
-        yield name.replace("_", " "), scores[name]
-    for name in ("calibrated_brier", "ece", "calibrated_ece"):
+    for name in ("loss", "calibrated_loss", "brier", "calibrated_brier", "ece", "calibrated_ece"):
         yield name.replace("_", " "), scores[name]
     yield "temperature", found.temperature
     for name, angles in scores.get("angles", {}).items():

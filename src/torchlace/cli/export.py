@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import load_run, plain_errors
+from torchlace.cli.common import plain_errors
 
 
 def export(
@@ -26,13 +26,15 @@ def export(
         if path.suffix != ".onnx":
             raise ValueError(f"--out must end in .onnx, got {path}")
         from torchlace.export import export_onnx
+        from torchlace.inspection import load_run
 
-        trained, model, facts, prepare = load_run(run, "cpu")
-        trained.result()  # an unfinished run is not calibrated yet
-        height, width = facts["size"]
-        names, channels = facts["class_names"], facts["channels"]
+        loaded = load_run(run, "cpu")
+        loaded.run.result()  # an unfinished run is not calibrated yet
+        height, width = loaded.facts["size"]
+        names, channels = loaded.facts["class_names"], loaded.facts["channels"]
+        shape = (channels, height, width)
         difference = export_onnx(
-            model, path, (channels, height, width), prepare=prepare, class_names=names
+            loaded.model, path, shape, prepare=loaded.prepare, class_names=names
         )
     typer.echo(
         f"wrote {path}: uint8 images, (N, {channels}, {height}, {width}), to scores and "

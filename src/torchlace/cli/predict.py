@@ -6,13 +6,22 @@ import csv
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import load_run, plain_errors, print_table
+from torchlace.cli.common import plain_errors, print_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from torchlace.inspection import LoadedRun
+    from torchlace.training import Run
+
+_BATCH = 256
 
 
 def predict(
@@ -30,46 +39,13 @@ def predict(
     with plain_errors():
         if as_json and as_csv:
             raise ValueError("--json and --csv are two forms of the same output: choose one")
-        import torch
+        from torchlace.inspection import load_run
 
-        from torchlace.data import BadImagesError, decode_image, image_files
-        from torchlace.evaluation.labels import distinct_names
-
-        files: list[Path] = []
-        for path in images:
-            if not path.exists():
-                raise FileNotFoundError(f"there is no {path}")
-            files += image_files(path) if path.is_dir() else [path]
-        if not files:
-            raise ValueError(f"there are no images in {', '.join(map(str, images))}")
-        trained, model, facts, prepare = load_run(run, device)
-        if not trained.finished:
-            typer.echo(_unfinished(trained), err=True)
-        where = next(model.parameters()).device
-        names, size = distinct_names(facts["class_names"]), tuple(facts["size"])
-        results: list[dict[str, Any]] = []
-        for start in range(0, len(files), 256):
-            batch, decoded = [], []
-            for path in files[start : start + 256]:
-                try:
-                    decoded.append(decode_image(path, channels=facts["channels"], size=size))
-                except BadImagesError as error:
-                    if not skip_bad:
-                        raise
-                    typer.echo(f"left out {error.bad[0]}", err=True)
-                else:
-                    batch.append(path)
-            if not batch:
-                continue
-            with torch.inference_mode():
-                chances = model.probabilities(prepare(torch.stack(decoded).to(where))).cpu()
-            values, order = chances.topk(min(top, len(names)), dim=1)
-            for path, chance, chosen in zip(batch, values.tolist(), order.tolist(), strict=True):
-                ranked = [
-                    {"class": names[i], "probability": p}
-                    for i, p in zip(chosen, chance, strict=True)
-                ]
-                results.append({"image": str(path), "classes": ranked})
+        files = _files(images)
+        loaded = load_run(run, device)
+        if not loaded.run.finished:
+            typer.echo(_unfinished(loaded.run), err=True)
+        results = _classify(loaded, files, top, skip_bad)
     if as_json:
         typer.echo(json.dumps(results))
     elif as_csv:
@@ -89,12 +65,73 @@ def predict(
         print_table(f"{counted(len(rows), 'image')} by {run}", columns, rows)
 
 
-def _unfinished(run: Any) -> str:
+def _files(images: Sequence[Path]) -> list[Path]:
+    from torchlace.data import image_files
+
+    files: list[Path] = []
+    for path in images:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no {path}")
+        files += image_files(path) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"there are no images in {', '.join(map(str, images))}")
+    return files
+
+
+def _classify(
+    loaded: LoadedRun, files: Sequence[Path], top: int, skip_bad: bool
+) -> list[dict[str, Any]]:
+    """The top classes of every image, but for those that can't be read."""
+    import torch
+
+    from torchlace.evaluation.labels import distinct_names
+
+    names = distinct_names(loaded.facts["class_names"])
+    results = []
+    for start in range(0, len(files), _BATCH):
+        batch, decoded = _decode(loaded.facts, files[start : start + _BATCH], skip_bad)
+        if not batch:
+            continue
+        with torch.inference_mode():
+            inputs = loaded.prepare(torch.stack(decoded).to(loaded.device))
+            chances = loaded.model.probabilities(inputs).cpu()
+        values, order = chances.topk(min(top, len(names)), dim=1)
+        for path, chance, chosen in zip(batch, values.tolist(), order.tolist(), strict=True):
+            ranked = [
+                {"class": names[i], "probability": p} for i, p in zip(chosen, chance, strict=True)
+            ]
+            results.append({"image": str(path), "classes": ranked})
+    return results
+
+
+def _decode(
+    facts: dict[str, Any], files: Sequence[Path], skip_bad: bool
+) -> tuple[list[Path], list[Tensor]]:
+    """The files that can be read, and their pixels."""
+    from torchlace.data import BadImagesError, decode_image
+
+    good, decoded = [], []
+    for path in files:
+        try:
+            pixels = decode_image(path, channels=facts["channels"], size=tuple(facts["size"]))
+        except BadImagesError as error:
+            if not skip_bad:
+                raise
+            typer.echo(f"left out {error.bad[0]}", err=True)
+        else:
+            good.append(path)
+            decoded.append(pixels)
+    return good, decoded
+
+
+def _unfinished(run: Run) -> str:
     from torchlace.inspection.loading import read_history
+    from torchlace.training.progress import best_epoch
 
     history = read_history(run) if run.metrics_path.exists() else []
-    best = max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]), default=None)
-    weights = f"the weights of epoch {best['epoch']}, its best of {len(history)}" if best else "its"
+    weights = "its weights"
+    if history:
+        weights = f"the weights of epoch {best_epoch(history)}, its best of {len(history)}"
     place = shlex.quote(str(run.path))
     return (
         f"note: {run.path} is not finished: these are predictions of {weights}, and probabilities "

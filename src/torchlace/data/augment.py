@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import check_choice
+from torchlace._choices import CHOICES
 from torchlace.data.errors import DataError
 from torchlace.data.images import ImageData
 from torchlace.data.resize import center_crop, resize_shorter
@@ -17,7 +18,7 @@ from torchlace.data.statistics import channel_statistics
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-PROTOCOLS = ("native", "paper")
+PROTOCOLS = CHOICES["protocol"]
 _TRIES = 10
 
 Values = Sequence[float] | Tensor

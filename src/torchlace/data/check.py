@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchlace._text import counted
+from torchlace._text import counted, listed
 from torchlace.data.digest import image_hashes
 from torchlace.data.errors import DataError, MissingDataError
 from torchlace.data.images import ImageData, Images
@@ -126,9 +126,8 @@ def _look_at_classes(report: CheckReport) -> None:
     for part, counts in (("training", report.train_counts), ("test", report.test_counts)):
         empty = [name for name, count in zip(report.class_names, counts, strict=True) if not count]
         if empty:
-            more = "" if len(empty) <= 5 else f" and {len(empty) - 5} more"
             place = report.problems if part == "training" else report.notes
-            place.append(f"no {part} images of {', '.join(empty[:5])}{more}")
+            place.append(f"no {part} images of {listed(empty)}")
     most, least = max(report.train_counts), min(report.train_counts)
     if least and most >= 10 * least:
         report.notes.append(f"unbalanced: {least} to {most} training images a class")

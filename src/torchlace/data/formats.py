@@ -8,7 +8,7 @@ import math
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from torchlace.data.errors import DataError, require
 from torchlace.data.packs import Arrays
-from torchlace.data.pickles import read_pickle
+from torchlace.data.pickles import decoded, read_pickle
 
 Files = Mapping[str, Callable[[], bytes]]
 
@@ -159,11 +159,7 @@ def _pickled_names(files: Files, name: str, key: str) -> Arrays:
     if name not in files:
         return {}
     names = _field(read_pickle(files[name](), name), key, name)
-    return {"class_names": np.array([_decoded(each) for each in names])}
-
-
-def _decoded(name: str | bytes) -> str:
-    return name.decode("latin1") if isinstance(name, bytes) else name
+    return {"class_names": np.array([decoded(each) for each in names])}
 
 
 def _records(content: bytes, name: str, head: int) -> npt.NDArray[np.uint8]:
@@ -194,10 +190,11 @@ def _idx(content: bytes, name: str, dims: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
-def layouts() -> Iterator[tuple[str, frozenset[str], Callable[[Files], Arrays], str | None]]:
-    """Known layouts: what they are, the files that tell, the reader, the name of the set."""
-    yield "CIFAR-10 (python)", frozenset({"data_batch_1"}), read_cifar_python, "cifar10"
-    yield "CIFAR-100 (python)", frozenset({"train", "test", "meta"}), read_cifar_python, "cifar100"
-    yield "CIFAR-10 (binary)", frozenset({"data_batch_1.bin"}), read_cifar_binary, "cifar10"
-    yield "CIFAR-100 (binary)", frozenset({"train.bin", "test.bin"}), read_cifar_binary, "cifar100"
-    yield "SVHN", frozenset({"train_32x32.mat"}), read_svhn, "svhn"
+# The files that tell a layout, its reader and the name of the set.
+LAYOUTS: tuple[tuple[frozenset[str], Callable[[Files], Arrays], str], ...] = (
+    (frozenset({"data_batch_1"}), read_cifar_python, "cifar10"),
+    (frozenset({"train", "test", "meta"}), read_cifar_python, "cifar100"),
+    (frozenset({"data_batch_1.bin"}), read_cifar_binary, "cifar10"),
+    (frozenset({"train.bin", "test.bin"}), read_cifar_binary, "cifar100"),
+    (frozenset({"train_32x32.mat"}), read_svhn, "svhn"),
+)

@@ -11,11 +11,11 @@ import torch
 from torchlace.data.digest import digest_of
 from torchlace.data.errors import DataError, MissingDataError
 from torchlace.data.formats import (
+    LAYOUTS,
     Files,
     archive_files,
     folder_files,
     idx_names,
-    layouts,
     read_idx,
 )
 from torchlace.data.images import ImageData, MemoryImages
@@ -65,7 +65,7 @@ def import_data(
     source = Path(source).expanduser()
     if not source.exists():
         raise MissingDataError(f"no file or folder {source}")
-    arrays, found = read_source(source, size=size, skip_bad=skip_bad)
+    arrays, found = _read_source(source, size=size, skip_bad=skip_bad)
     name = name or found
     if name is None:
         raise DataError(f"{source}: the files don't say which set they are; give --name")
@@ -80,9 +80,7 @@ def import_data(
     return write_pack(target, arrays)
 
 
-def read_source(
-    source: Path, *, size: int | None = None, skip_bad: bool = False
-) -> tuple[Arrays, str | None]:
+def _read_source(source: Path, *, size: int | None, skip_bad: bool) -> tuple[Arrays, str | None]:
     """Arrays of a pack from files in a known layout, and the name of the set if they tell."""
     if source.name.endswith(_ARCHIVES):
         found = _recognise(archive_files(source), source)
@@ -122,7 +120,7 @@ def _search(folder: Path) -> tuple[Arrays, str | None] | None:
 def _recognise(files: Files, source: Path) -> tuple[Arrays, str | None] | None:
     """Read ``files`` if they are of a published layout."""
     try:
-        for _, telling, reader, name in layouts():
+        for telling, reader, name in LAYOUTS:
             if telling <= set(files):
                 return reader(files), name
         if idx_names(files):

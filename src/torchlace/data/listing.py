@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchlace._text import listed
 from torchlace.data.errors import DataError
 
 # A camera's HEIC too, which only some installations read: a set must not shrink without a word.
@@ -119,16 +120,16 @@ def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
     for sub, part in named:
         if part in ("test", "val") and classes[sub.name]:
             raise DataError(
-                f"{folder}: holds {train} and {sub.name} folders beside {_some(others)}; move what "
-                "is no part of the set elsewhere, or give a CSV of paths and labels"
+                f"{folder}: holds {train} and {sub.name} folders beside {listed(others)}; move "
+                "what is no part of the set elsewhere, or give a CSV of paths and labels"
             )
     for other in others:
         same = sorted(classes[train] & classes[other])
         if same:
             raise DataError(
-                f"{folder}: {train} and {other} hold folders of the same names ({_some(same)}), so "
-                f"they hardly are classes; call {other} test if it is there to test on, else move "
-                "it elsewhere, or give a CSV of paths and labels"
+                f"{folder}: {train} and {other} hold folders of the same names ({listed(same)}), "
+                f"so they hardly are classes; call {other} test if it is there to test on, else "
+                "move it elsewhere, or give a CSV of paths and labels"
             )
     return None
 
@@ -150,7 +151,7 @@ def _class_files(folder: Path) -> list[Row]:
     empty = [name for name, paths in files.items() if not paths]
     if empty:
         raise DataError(
-            f"{folder}: no images in the class folders {_some(empty)}; remove them, or is it "
+            f"{folder}: no images in the class folders {listed(empty)}; remove them, or is it "
             f"another kind of file? Known: {' '.join(sorted(SUFFIXES))}"
         )
     return [(path, name, "") for name, paths in files.items() for path in paths]
@@ -209,7 +210,7 @@ def _listing(rows: Sequence[Row], source: Path) -> Listing:
         unknown = [name for name in names if name not in trained]
         if unknown:
             raise DataError(
-                f"{source}: no training images of the classes {_some(unknown)}, only test images"
+                f"{source}: no training images of the classes {listed(unknown)}, only test images"
             )
     index = {name: label for label, name in enumerate(names)}
     labels = tuple(index[name] for _, name, _ in rows)
@@ -230,8 +231,3 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _visible(parts: Iterable[str]) -> bool:
     return not any(part.startswith(".") or part == "__MACOSX" for part in parts)
-
-
-def _some(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:5])
-    return listed if len(names) <= 5 else f"{listed} and {len(names) - 5} more"

@@ -60,9 +60,10 @@ def read_pack(path: Path | str) -> Arrays:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path}: not a readable .npz ({error}); it may be cut off: fetch or import it again"
-        ) from error
+        advice = "it may be cut off: fetch or import it again"
+        if "allow_pickle" in str(error):
+            advice = "it holds Python objects, which could run code: save plain arrays of numbers"
+        raise DataError(f"{path}: not a readable .npz ({error}); {advice}") from error
     for part in ("train", "test"):
         if part == "train" or "x_test" in arrays or "y_test" in arrays:
             _check_part(arrays, part, path)

@@ -46,7 +46,7 @@ def read_pickle(content: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"{name}: not a readable pickle ({reason})") from None
     if not isinstance(value, dict):
         raise DataError(f"{name}: holds a {type(value).__name__}, not CIFAR's dictionary")
-    return {_text(key): _array(entry, name) for key, entry in value.items()}
+    return {decoded(key): _array(entry, name) for key, entry in value.items()}
 
 
 class _Reader(pickle.Unpickler):
@@ -121,5 +121,6 @@ def _array(entry: object, name: str) -> object:
         raise DataError(f"{name}: holds an array that can't be read ({error})") from None
 
 
-def _text(key: object) -> str:
+def decoded(key: object) -> str:
+    """A text, which Python 2 pickled as bytes."""
     return key.decode("latin1") if isinstance(key, bytes) else str(key)

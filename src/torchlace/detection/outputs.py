@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torchlace._precision import evaluating
 from torchlace.detection.pixels import refuse_masked
+from torchlace.heads import Head
 
 Array = npt.NDArray[Any]
 
@@ -48,9 +49,6 @@ def run(model: Any, X: Any, batch_size: int) -> Output:
 
 
 def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
-    # Heads bring the compiler, which takes seconds to import and no detector needs.
-    from torchlace.heads import Head
-
     head: Any
     embed: Any
     if isinstance(model, Head):

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchlace._text import listed
+
 Rows = npt.NDArray[Any] | Tensor
 
 
@@ -51,7 +53,7 @@ def unmasked(X: Any) -> tuple[Any, npt.NDArray[np.bool_] | None]:
     known = np.logical_not(mask.any(axis=-1))
     if not known.any():
         bands = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).all(axis=0))
-        where = f", in band {listed(bands)}" if len(bands) else " in some band"
+        where = f", in band {listed(bands.tolist())}" if len(bands) else " in some band"
         raise ValueError(f"every pixel is masked{where}: leave such bands out")
     return X.data[known], known
 
@@ -99,7 +101,7 @@ class BandError(ValueError):
     """
 
     def __init__(self, problem: str, bands: npt.NDArray[Any]) -> None:
-        super().__init__(f"{problem.format(bands=listed(bands))}: X[..., keep]")
+        super().__init__(f"{problem.format(bands=listed(bands.tolist()))}: X[..., keep]")
         self.problem, self.bands = problem, bands
 
 
@@ -120,12 +122,6 @@ def check_finite(rows: Rows, shape: tuple[int, ...], names: str = "pixels") -> N
         "drop the bands from pixels and target alike",
         bands,
     )
-
-
-def listed(numbers: npt.NDArray[Any]) -> str:
-    """The first few numbers of many."""
-    shown = ", ".join(map(str, numbers[:5].tolist()))
-    return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
 
 def find_device(name: str, rows: Any = None) -> torch.device:

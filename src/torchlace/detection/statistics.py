@@ -15,7 +15,7 @@ from torchlace.functional import cholesky_whitening
 Covariance = Literal["sample", "ledoit-wolf", "oas", "robust"]
 COVARIANCES = ("sample", "ledoit-wolf", "oas", "robust")
 # Below this share of a band's variance, what the other bands leave unexplained is rounding.
-LEAST_UNEXPLAINED = 1e-12
+_LEAST_UNEXPLAINED = 1e-12
 
 
 class Gaussian(NamedTuple):
@@ -60,16 +60,9 @@ def whitening(background: Gaussian) -> npt.NDArray[np.float64]:
     covariance = torch.from_numpy(np.ascontiguousarray(background.covariance))
     factor = cholesky_whitening(covariance)
     unexplained = 1 / (factor.diagonal().square() * covariance.diagonal())
-    if len(_constant(background)) or not (unexplained > LEAST_UNEXPLAINED).all():
+    if len(_constant(background)) or not (unexplained > _LEAST_UNEXPLAINED).all():
         raise _why_singular(background)
     return factor.numpy()
-
-
-def whiten(rows: Tensor, matrix: Tensor) -> Tensor:
-    """W·x of every row x, (N, d)."""
-    # A triangular product (SciPy has one) is half the work, but its threads and torch's wait for
-    # each other: measured, three times slower on two cores.
-    return rows @ matrix.mT
 
 
 def _sample(rows: Rows, shape: tuple[int, ...], batch_size: int, device: torch.device) -> Gaussian:

@@ -44,12 +44,10 @@ def reliability_bins(
     labels = check_labels(probabilities, labels)
     check_count("bins", bins)
     confidence, chosen = probabilities.double().cpu().max(dim=1)
-    right = (chosen == labels.cpu()).double()
+    both = torch.stack([confidence, (chosen == labels.cpu()).double()])
     index = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
     counts = torch.bincount(index, minlength=bins)
-    sums = torch.stack([confidence, right]).new_zeros(2, bins)
-    sums.index_add_(1, index, torch.stack([confidence, right]))
-    means = (sums / counts).tolist()
+    means = (both.new_zeros(2, bins).index_add_(1, index, both) / counts).tolist()
     return [
         {
             "lower": number / bins,

@@ -102,7 +102,7 @@ def _euclidean_sums(
     together = max(1, _ENTRIES // (_ROWS * len(counts)))
     for start in range(0, len(blocks), together):
         group = range(start, min(start + together, len(blocks)))
-        sums = {number: blocks[number].sums(len(counts)) for number in group}
+        sums = {n: origin.new_zeros(len(blocks[n].rows), len(counts)) for n in group}
         for row in group:
             left, squares, members = blocks[row].content()
             for column, other in enumerate(blocks):
@@ -134,10 +134,6 @@ class _Block:
         count = self.classes.stop - self.classes.start
         members = self.labels[:, None] == torch.arange(count, device=self.labels.device)
         return centred, centred.square().sum(1), members.double()
-
-    def sums(self, classes: int) -> Tensor:
-        """Zeros to add to."""
-        return self.origin.new_zeros(len(self.rows), classes)
 
 
 def _cosine_sums(points: Tensor, own: Tensor, counts: Tensor, order: Tensor) -> Iterator[Tensor]:

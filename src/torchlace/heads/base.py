@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -222,24 +221,6 @@ def _indices(targets: Tensor) -> Tensor:
     return targets.long() if isinstance(targets, Tensor) and targets.dtype in small else targets
 
 
-def warn(message: str) -> None:
-    """Warn the caller of the public method that called the one that warns."""
-    warnings.warn(message, UserWarning, stacklevel=4)
-
-
-def sample_weights(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-    """Per-sample ``values`` times their class weight; 0 for ignored samples."""
-    known = targets != options.ignore_index
-    if options.weight is not None:
-        values = values * options.weight[torch.where(known, targets, 0)]
-    return torch.where(known, values, 0)
-
-
 def unlabelled(targets: Tensor, ignore_index: int) -> Tensor:
     """Targets with a negative label for samples without a class."""
     return targets if ignore_index < 0 else torch.where(targets == ignore_index, -1, targets)
-
-
-def join(parts: dict[str, Any]) -> str:
-    """``name=value`` pairs for a repr."""
-    return ", ".join(f"{name}={value}" for name, value in parts.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -12,11 +13,12 @@ from torchlace._precision import full_precision
 from torchlace.functional import (
     auto_scale,
     chunked_cross_entropy,
+    cosine_logits,
     cross_entropy,
     loss_floor,
     unit,
 )
-from torchlace.heads.base import Head, LossOptions, join, unlabelled, warn
+from torchlace.heads.base import Head, LossOptions, unlabelled
 from torchlace.heads.fold import Folded, Normalize, linear
 
 Scale = float | Literal["auto", "learned"]
@@ -91,10 +93,12 @@ class CosineHead(Head):
             f"{most:.3f} and a loss of at least {floor:.3g}"
         )
         if most < 0.5:
-            warn(
+            warnings.warn(
                 f"scale {scale:.3g} can't separate {self.num_classes} classes: their probabilities "
                 f"reach {most:.3f} at most and the loss stays above {floor:.3g}; "
-                f"scale='auto' is {auto_scale(self.num_classes):.3g}"
+                f"scale='auto' is {auto_scale(self.num_classes):.3g}",
+                UserWarning,
+                stacklevel=3,
             )
         return text
 
@@ -118,8 +122,7 @@ class CosineHead(Head):
         return self._dense(features, None)
 
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
-        features, classes = self._vectors(features, targets)
-        return (unit(features) * self.scale) @ unit(classes).mT
+        return cosine_logits(*self._vectors(features, targets), self.scale)
 
     def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         margin = self._scaled_margin if self._has_margin else None
@@ -149,7 +152,7 @@ class CosineHead(Head):
     def extra_repr(self) -> str:
         """With the scale."""
         scale = "learned" if self.log_scale is not None else f"{self._readable_scale():.4g}"
-        return f"{super().extra_repr()}, {join({'scale': scale})}"
+        return f"{super().extra_repr()}, scale={scale}"
 
 
 class NormFace(CosineHead):

@@ -148,14 +148,6 @@ class LACE(CosineHead):
 
     def whiten(self, features: Tensor) -> Tensor:
         """Features in the whitened space, for looking at; nothing is learned from them."""
-        if (
-            isinstance(self.background, ClasswiseBackground)
-            and not self.background.shared_whitening
-        ):
-            raise ValueError(
-                f"{type(self.background).__name__} whitens differently for every class; read "
-                "background.precision instead"
-            )
         check_features(features, self.in_features)
         with full_precision(features):
             return self.background.whiten(self._lift(features))

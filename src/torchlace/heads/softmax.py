@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from torchlace._checks import check_number
 from torchlace.functional import amc_loss, center_loss, chunked_cross_entropy, cross_entropy
-from torchlace.heads.base import Head, LossOptions, join, sample_weights, unlabelled
+from torchlace.heads.base import Head, LossOptions, unlabelled
 from torchlace.heads.fold import Folded, linear
 
 
@@ -86,15 +86,15 @@ class Auxiliary(Softmax):
         auxiliary = self._auxiliary(features, unlabelled(targets, options.ignore_index))
         return self.softmax_weight * super()._losses(
             features, targets, options
-        ) + self.auxiliary_weight * sample_weights(auxiliary, targets, options)
+        ) + self.auxiliary_weight * _weighted(auxiliary, targets, options)
 
     def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _auxiliary")
 
     def extra_repr(self) -> str:
         """Width, classes and the two weights."""
-        weights = {"auxiliary_weight": self.auxiliary_weight, "softmax_weight": self.softmax_weight}
-        return f"{super().extra_repr()}, {join(weights)}"
+        weights = f"auxiliary_weight={self.auxiliary_weight}, softmax_weight={self.softmax_weight}"
+        return f"{super().extra_repr()}, {weights}"
 
 
 class Center(Auxiliary):
@@ -157,3 +157,11 @@ class AMC(Auxiliary):
     def extra_repr(self) -> str:
         """With the margin."""
         return f"{super().extra_repr()}, margin={self.margin}"
+
+
+def _weighted(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    """Per-sample ``values`` times their class weight; 0 for ignored samples."""
+    known = targets != options.ignore_index
+    if options.weight is not None:
+        values = values * options.weight[torch.where(known, targets, 0)]
+    return torch.where(known, values, 0)

@@ -37,9 +37,7 @@ class Extracted:
     labels: Tensor
 
 
-def extract(
-    loaded: LoadedRun, watcher: Watcher, *, root: Path | None = None, refresh: bool = False
-) -> Extracted:
+def extract(loaded: LoadedRun, watcher: Watcher, *, root: Path | None, refresh: bool) -> Extracted:
     """Features, logits and labels of the test split: from beside the run where they are current."""
     weights = file_digest(loaded.run.weights_path)
     kept = None if refresh else _kept(loaded.run.path / NAME, weights)

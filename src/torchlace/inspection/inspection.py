@@ -100,7 +100,7 @@ def inspect(
     """
     watcher = reporter or Quiet()
     run = path if isinstance(path, Run) else Run(path)
-    read_settings(run)
+    read_settings(run)  # first, since a folder without a run is not an unfinished run
     result, history = read_result(run), read_history(run)
     loaded = load_run(run, device)
     found = extract(loaded, watcher, root=root, refresh=refresh)

@@ -7,13 +7,16 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchlace.data import ImageData, Prepare, load_data
 from torchlace.models import Classifier
 from torchlace.training import Run, RunError, TrainConfig, make_classifier
+
+if TYPE_CHECKING:
+    from torchlace.inspection.inspection import Inspection
 
 # What tables and figures show of result.json, as numbers.
 _NUMBERS = ("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "parameters")
@@ -140,9 +143,9 @@ def read_history(run: Run) -> list[dict[str, Any]]:
         raise RunError(f"{run.metrics_path} is damaged: {error}") from error
 
 
-def read_data(loaded: LoadedRun, root: Path | None = None) -> ImageData:
-    """The images that the run was trained and tested on, or what has become of them."""
-    config = loaded.config
+def read_data(seen: LoadedRun | Inspection, root: Path | None) -> ImageData:
+    """The images that a run was trained and tested on, or what has become of them."""
+    config = seen.config
     place = root or (Path(config.root) if config.root else None)
     # Files that differ in size get the one that the run has recorded: it may have been made when
     # all had that size, or by another version.
@@ -150,7 +153,7 @@ def read_data(loaded: LoadedRun, root: Path | None = None) -> ImageData:
         config.data,
         place,
         size=config.image_size,
-        mixed_size=tuple(loaded.facts["size"]),
+        mixed_size=tuple(seen.facts["size"]),
         skip_bad=config.skip_bad,
     )
 

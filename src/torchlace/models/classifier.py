@@ -21,8 +21,8 @@ class Classifier(nn.Module):
         head: a name of :func:`torchlace.heads.names`, or a head.
         num_classes: number of classes; not needed where ``head`` is one.
         head_options: passed to the head where it is a name.
-        **options: ``channels``, ``stem``, ``pretrained``, ``embedding``, passed to the backbone
-            where it is a name.
+        **options: ``channels``, ``stem``, ``pretrained``, ``embedding`` and ``background_norm``,
+            passed to the backbone where it is a name.
 
     Example:
         >>> model = Classifier("resnet18", head="lace", num_classes=10, stem="small")

@@ -68,11 +68,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawing
 
 
-def blank(width: float = COLUMN, height: float | None = None) -> Figure:
+def blank(width: float, height: float) -> Figure:
     """An empty figure of this many inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, 0.75 * width if height is None else height))
+    return Figure(figsize=(width, height))
 
 
 def save(figure: Figure, path: Path | str) -> Path:

@@ -13,7 +13,7 @@ from torchlace.training.rundir import Run, RunError, write_whole
 from torchlace.training.sharding import spread_model, spread_optimizer, whole
 
 
-def save_weights(run: Run, model: nn.Module, *, write: bool = True) -> None:
+def save_weights(run: Run, model: nn.Module, *, write: bool) -> None:
     """Write best.safetensors, the weights to use; every process takes part, one writes."""
     state = whole(model.state_dict(), keep=write)
     if write:
@@ -35,15 +35,6 @@ def load_weights(run: Run, model: nn.Module) -> None:
     model.load_state_dict(spread_model(load_file(run.weights_path), model))
 
 
-def save_checkpoint(
-    run: Run, parts: dict[str, Any], progress: dict[str, Any], *, write: bool = True
-) -> None:
-    """Write last.ckpt, from which the run goes on; every process takes part, one writes."""
-    state = checkpoint_state(parts, progress, keep=write)
-    if write:
-        write_checkpoint(run, state)
-
-
 def checkpoint_state(
     parts: dict[str, Any], progress: dict[str, Any], *, keep: bool = True, copy: bool = False
 ) -> dict[str, Any]:
@@ -57,7 +48,7 @@ def checkpoint_state(
 
 
 def write_checkpoint(run: Run, state: dict[str, Any]) -> None:
-    """Write last.ckpt."""
+    """Write last.ckpt, from which the run goes on."""
     # Through memory: torch's own writer would turn a full disk into another error.
     packed = io.BytesIO()
     torch.save(state, packed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -39,28 +39,28 @@ class Progress:
         return self.best_epoch == self.epoch
 
     def add(self, row: dict[str, Any]) -> None:
-        """An epoch is done: the best has the highest accuracy, and of equal ones the lowest loss.
-
-        Example:
-            >>> progress = Progress()
-            >>> for loss in (0.3, 0.2, 0.4):
-            ...     progress.add({"val_accuracy": 90.0, "val_loss": loss})
-            >>> progress.best_epoch
-            2
-        """
+        """An epoch is done."""
         self.history.append(row)
-        accuracy, loss = row["val_accuracy"], row["val_loss"]
-        tie = accuracy == self.best_accuracy
-        if accuracy > self.best_accuracy or (
-            tie and loss < self.history[self.best_epoch - 1]["val_loss"]
-        ):
-            self.best_accuracy, self.best_epoch = accuracy, self.epoch
-        if loss < self.best_loss:
-            self.best_loss, self.loss_epoch = loss, self.epoch
+        self.best_epoch = best_epoch(self.history)
+        self.best_accuracy = self.history[self.best_epoch - 1]["val_accuracy"]
+        if row["val_loss"] < self.best_loss:
+            self.best_loss, self.loss_epoch = row["val_loss"], self.epoch
 
     def stopped(self, config: TrainConfig) -> bool:
         """Whether training is over."""
         return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
+
+
+def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
+    """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
+
+    Example:
+        >>> rows = [(1, 7.0, 0.5), (2, 9.0, 0.4), (3, 9.0, 0.3)]
+        >>> names = ("epoch", "val_accuracy", "val_loss")
+        >>> best_epoch([dict(zip(names, row)) for row in rows])
+        3
+    """
+    return int(max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def comparison_bars(
             axes.errorbar(mean, place, xerr=spread, color=INK, linewidth=1, capsize=3)
             axes.plot(each, [place] * len(each), ".", color=INK, markersize=3, alpha=0.7)
         text = f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f} ({len(each)} runs)"
-        edge = max([mean, *each]) if spread is None else max(*each, mean + spread)
+        edge = mean if spread is None else max(*each, mean + spread)
         axes.annotate(text, (edge, place), (5, 0), textcoords="offset points", va="center", size=7)
     axes.set_yticks(range(len(names)), [shorten(name, 40) for name in names])
     axes.invert_yaxis()
@@ -69,8 +70,6 @@ def axis_range(values: Sequence[float]) -> tuple[float, float]:
         >>> axis_range([0.1, 0.9])
         (0.0, 0.9)
     """
-    import math
-
     low, high = min(values), max(values)
     spread = high - low
     if low <= 0 or spread > 0.25 * high:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlace.report.colours import palette
 from torchlace.report.style import PAGE, blank, grid, shorten, styled
+from torchlace.training.progress import best_epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,18 +48,6 @@ def learning_curves(
     handles, labels = accuracy.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     return figure
-
-
-def best_epoch(rows: History) -> int:
-    """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
-
-    Example:
-        >>> rows = [(1, 7.0, 0.5), (2, 9.0, 0.4), (3, 9.0, 0.3)]
-        >>> names = ("epoch", "val_accuracy", "val_loss")
-        >>> best_epoch([dict(zip(names, row)) for row in rows])
-        3
-    """
-    return int(max(rows, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
 
 
 def _line(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from torchlace.report.figures.curves import best_epoch
+from torchlace.evaluation.embedding import Method
 from torchlace.training import RunError, TrainConfig
+from torchlace.training.progress import best_epoch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from torchlace.data import Images
     from torchlace.inspection import Embedded, Inspection, Watcher
 
-Method = Literal["tsne", "pca", "umap"]
 Space = Literal["raw", "whitened"]
 COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
 
@@ -192,22 +192,15 @@ def _collections(shown: list[Shown], root: Path | None, watcher: Watcher) -> lis
 
 
 def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
-    from torchlace.data import DataError, load_data
+    from torchlace.data import DataError
+    from torchlace.inspection.loading import read_data
 
-    config = run.config
-    place = root or (Path(config.root) if config.root else None)
     try:
-        data = load_data(
-            config.data,
-            place,
-            size=config.image_size,
-            mixed_size=tuple(run.inspection.facts["size"]),
-            skip_bad=config.skip_bad,
-        )
+        data = read_data(run.inspection, root)
     except (DataError, OSError) as error:
-        watcher.message(f"note: no pictures of {config.data}: {error}")
+        watcher.message(f"note: no pictures of {run.config.data}: {error}")
         return None
     if not data.test.labels.equal(run.inspection.labels):
-        watcher.message(f"note: no pictures of {config.data}: its test images have changed")
+        watcher.message(f"note: no pictures of {run.config.data}: its test images have changed")
         return None
     return data.test

@@ -69,13 +69,10 @@ def _weakness(run: Shown) -> list[str]:
         return [f"{run.name} makes no mistake."]
     true, taken, count = found[0]
     names = run.inspection.class_names
+    if count == 1:  # it is the most frequent by accident
+        return []
     whose = f"The most frequent mistake of {run.name}"
-    # A mistake made once is the most frequent by accident.
-    return (
-        [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
-        if count > 1
-        else []
-    )
+    return [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
 
 
 def _chance(best: Group, second: Group) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from torchlace._checks import check_choice, check_count
+from torchlace.evaluation.embedding import Method
 from torchlace.report.finding import find_runs
-from torchlace.report.page.gather import Examine, Failed, Method, gather
+from torchlace.report.page.gather import Examine, Failed, gather
 from torchlace.report.page.render import render, require_all
 
 if TYPE_CHECKING:
