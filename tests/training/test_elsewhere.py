@@ -120,14 +120,14 @@ def test_the_average_counts_the_steps_of_the_model(tmp_path):
 
 def test_pretrained_weights_are_fetched_once(tmp_path, monkeypatch):
     asked = []
-    import torchlace.training.loop as loop
+    import torchlace.training.assembly as assembly
     from torchlace.training.parts import make_classifier
 
     def remember(config, *arguments):
         asked.append(config.pretrained)
         return make_classifier(dataclasses.replace(config, pretrained=False), *arguments)
 
-    monkeypatch.setattr(loop, "make_classifier", remember)
+    monkeypatch.setattr(assembly, "make_classifier", remember)
     config = TrainConfig(epochs=2, pretrained=True)
     with pytest.raises(StoppedError):
         train(config, tmp_path, reporter=StopAfter(1))

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import copy
-import dataclasses
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace import heads
 from torchlace._checks import checks
-from torchlace.evaluation import classification_scores
-from torchlace.training.batches import Batches, prepared
+from torchlace.training.assembly import Assembly, build_model
 from torchlace.training.checkpoint import (
     checkpoint_state,
     load_checkpoint,
@@ -34,21 +28,12 @@ from torchlace.training.device import OneDevice
 from torchlace.training.inputs import Inputs
 from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
-from torchlace.training.parts import (
-    check_takes,
-    compiling,
-    device_name,
-    launch,
-    make_classifier,
-    make_fabric,
-    make_optimizer,
-    make_scheduler,
-    peak_memory,
-)
+from torchlace.training.parts import compiling, launch, make_fabric, make_scheduler
 from torchlace.training.progress import InterruptedRun, Progress, interruptible
 from torchlace.training.reporting import Reporter, Silent
-from torchlace.training.rundir import Run, RunError, versions
-from torchlace.training.step import Average, EagerStep, GraphStep, copy_clocks
+from torchlace.training.rundir import Run, RunError
+from torchlace.training.scoring import Scoring, accuracy
+from torchlace.training.step import EagerStep, GraphStep, copy_clocks
 from torchlace.training.together import Together, check_shared, companion, together
 from torchlace.training.writer import Writer
 
@@ -124,20 +109,11 @@ class _Training:
         self.company = company
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
-        self.inputs = inputs = Inputs(config, fabric, reporter)
-        self.fit, self.held, self.batch = inputs.fit, inputs.held, inputs.batch
-        self.augment, self.prepare = inputs.augment, inputs.prepare
-        torch.manual_seed(config.seed)
-        if fabric.broadcast(resume and run.checkpoint_path.exists()):
-            config = dataclasses.replace(config, pretrained=False)
-        data = inputs.data
-        model = make_classifier(config, data.channels, max(data.size), data.num_classes)
-        blank = torch.zeros(1, *data.train.shape, dtype=torch.uint8)
-        check_takes(model, self.prepare(blank), config.backbone_name)
-        self.model = model.to(self.device)
-        if self.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
-            self.model = self.model.to(memory_format=torch.channels_last)
-        self.options = inputs.loss_options(config)
+        self.inputs = Inputs(config, fabric, reporter)
+        resumed = fabric.broadcast(resume and run.checkpoint_path.exists())
+        # Before anything is begun: what can't be built, or can't take these images, leaves nothing.
+        self.model = build_model(config, fabric, self.inputs, resumed=resumed)
+        self.scoring = Scoring(self.inputs, fabric, compiled=config.compile)
         self.progress = Progress()
         # There an epoch may take hardly longer than writing its checkpoint.
         self.writer = Writer(
@@ -146,11 +122,10 @@ class _Training:
 
     def run_to_end(self) -> dict[str, Any]:
         config, progress = self.config, self.progress
-        wrapped, optimizer, average = self._assemble()
-        evaluated = self.model if average is None else average
-        scheduler = make_scheduler(config, optimizer, self.inputs.steps)
-        parts = {"model": self.model, "optimizer": optimizer, "scheduler": scheduler}
-        parts |= {} if average is None else {"average": average}
+        made = self.made = Assembly(config, self.fabric, self.inputs, self.model)
+        scheduler = make_scheduler(config, made.optimizer, self.inputs.steps)
+        parts = {"model": made.model, "optimizer": made.optimizer, "scheduler": scheduler}
+        parts |= {} if made.average is None else {"average": made.average}
         parts |= {} if self.scaler is None else {"scaler": self.scaler}
         if self.fabric.broadcast(self.run.checkpoint_path.exists()):
             self.progress = progress = Progress(**load_checkpoint(self.run, parts))
@@ -162,19 +137,19 @@ class _Training:
                 )
             if progress.best:
                 # A kill may have come between the checkpoint and the weights.
-                save_weights(self.run, evaluated, write=self.first)
+                save_weights(self.run, made.evaluated, write=self.first)
             if self.first:
                 self.run.write_metrics(progress.history)
         elif self.first:
             self.run.path.mkdir(parents=True, exist_ok=True)
             self.run.start(config, self.inputs.facts())
-        step = self._step(wrapped, optimizer, average)
+        step = made.step()
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
         with loggers, self.writer, compiling(config), interruptible() as interrupted:
             while not progress.stopped(config):
-                row = self._epoch(step, evaluated, optimizer, scheduler)
-                self._save(parts, evaluated)
+                row = self._epoch(step, scheduler)
+                self._save(parts)
                 loggers.log(row)
                 self.fabric.barrier()
                 self.reporter.epoch(row, config.epochs)
@@ -186,78 +161,17 @@ class _Training:
                         f"stopped after epoch {progress.epoch}; the same command goes on from there"
                     )
             self.writer.wait()
-            result = self._conclude(evaluated)
+            result = self._conclude()
         return result if self.first else {}
 
-    def _assemble(self) -> tuple[Any, Any, nn.Module | None]:
-        self.graphed = (
-            self.config.graph
-            and self.device.type == "cuda"
-            and isinstance(self.fabric, OneDevice)
-            and self.fit.cached is not None
-        )
-        if isinstance(self.fabric, OneDevice):
-            optimizer = make_optimizer(
-                self.config, self.model, self.device, capturable=self.graphed
-            )
-            return self.model, optimizer, self._average()
-        if self.fabric.world_size > 1 and self.device.type == "cuda":
-            self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
-        wrapped = self.fabric.setup_module(self.model)
-        wrapped.mark_forward_method("loss")
-        # Strategies that spread the model put other parameters in the place of the first ones.
-        optimizer = make_optimizer(self.config, self.model, self.device, capturable=False)
-        return wrapped, self.fabric.setup_optimizers(optimizer), self._average()
-
-    def _average(self) -> nn.Module | None:
-        return copy.deepcopy(self.model).eval() if self.config.ema is not None else None
-
-    def _step(self, model: Any, optimizer: Any, average: nn.Module | None) -> EagerStep | GraphStep:
-        config = self.config
-        mean = (
-            None
-            if average is None or config.ema is None
-            else Average(self.model, average, config.ema)
-        )
-        self.model.train()
-        self.augment.start_epoch(config.seed, 0)
-        if config.compile:
-            self.model.backbone.compile()
-        if not self.graphed:
-            return EagerStep(
-                self.fabric, model, optimizer, self.augment, self.options, config.clip, mean
-            )
-        assert self.fit.cached is not None
-        try:
-            with compiling(config):
-                return GraphStep(
-                    self.model,
-                    optimizer,
-                    self.fabric.autocast,
-                    self.augment,
-                    self.options,
-                    config.clip,
-                    mean,
-                    self.fit.cached,
-                    self.fit.labels,
-                    self.batch,
-                    compiled=config.compile,
-                )
-        except RuntimeError as error:
-            raise RunError(
-                f"the training step could not be captured as a CUDA graph: {error}. Start again "
-                "with --no-graph"
-            ) from error
-
-    def _epoch(
-        self, step: EagerStep | GraphStep, evaluated: nn.Module, optimizer: Any, scheduler: Any
-    ) -> dict[str, Any]:
+    def _epoch(self, step: EagerStep | GraphStep, scheduler: Any) -> dict[str, Any]:
         config, progress, epoch = self.config, self.progress, self.progress.epoch + 1
+        inputs, made = self.inputs, self.made
         start = time.perf_counter()
         torch.manual_seed(config.seed * 100_003 + epoch * 31 + self.fabric.global_rank)
-        self.augment.start_epoch(config.seed, epoch)
-        self.model.train()
-        order = self.fit.order(config.seed, epoch, self.batch)
+        inputs.augment.start_epoch(config.seed, epoch)
+        made.model.train()
+        order = inputs.fit.order(config.seed, epoch, inputs.batch)
         step.total.zero_()
         # What diverges shows in the loss, read once an epoch; checking every step would cost more.
         with checks(False):
@@ -268,11 +182,10 @@ class _Training:
                 self.reporter.step(epoch, number, len(order))
         loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
         trained = time.perf_counter() - start
-        images = len(order) * (self.batch - self.batch % self.fabric.world_size)
+        images = len(order) * (inputs.batch - inputs.batch % self.fabric.world_size)
         self._check_loss("training", loss, epoch)
         with checks(False):  # the loss shows it here too, and on every device
-            logits, labels = self._logits(evaluated, self.held)
-        accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
+            logits, labels = self.scoring.logits(made.evaluated, inputs.held)
         validation = F.cross_entropy(logits, labels).item()
         # The last step may have spoilt what the training loss was still fine with.
         self._check_loss("validation", validation, epoch)
@@ -281,8 +194,8 @@ class _Training:
             "epoch": epoch,
             "train_loss": loss,
             "val_loss": validation,
-            "val_accuracy": accuracy,
-            "lr": float(optimizer.param_groups[0]["lr"]),
+            "val_accuracy": accuracy(logits, labels),
+            "lr": float(made.optimizer.param_groups[0]["lr"]),
             "images_per_second": round(images / trained, 1),
             "seconds": round(progress.seconds, 3),
         }
@@ -304,12 +217,12 @@ class _Training:
     ) -> Iterator[tuple[Tensor, ...]]:
         if isinstance(step, GraphStep):
             return ((chosen,) for chosen in order.to(self.device))
-        return self.fit.training(order)
+        return self.inputs.fit.training(order)
 
-    def _save(self, parts: dict[str, Any], evaluated: nn.Module) -> None:
-        progress = self.progress
-        if evaluated is not self.model:
-            copy_clocks(self.model, evaluated)
+    def _save(self, parts: dict[str, Any]) -> None:
+        progress, made = self.progress, self.made
+        if made.average is not None:
+            copy_clocks(made.model, made.average)
         background, best = self.writer.background, progress.best
         state = checkpoint_state(parts, vars(progress), keep=self.first, copy=background)
         if not self.first:
@@ -324,60 +237,17 @@ class _Training:
         self.writer.write(write)
         self.run.write_metrics(progress.history)
 
-    def _conclude(self, evaluated: nn.Module) -> dict[str, Any]:
+    def _conclude(self) -> dict[str, Any]:
         self.fabric.barrier()
+        evaluated = self.made.evaluated
         load_weights(self.run, evaluated)
-        logits, labels = self._logits(evaluated, self.held)
-        held_accuracy = 100 * (logits.argmax(1) == labels).double().mean().item()
-        head: heads.Head = evaluated.head  # type: ignore[assignment]
-        head.temperature.copy_(heads.fit_temperature(logits, labels))
+        held = self.scoring.calibrate(evaluated)
         save_weights(self.run, evaluated, write=self.first)
-        temperature = float(head.temperature)
-        logits, labels = self._logits(evaluated, self.inputs.test)
-        right = (logits.argmax(1) == labels).cpu().numpy()
-        scores = classification_scores(logits, labels, temperature)
-        progress = self.progress
-        result = {
-            "test_accuracy": scores["accuracy"],
-            "test_top5_accuracy": scores["top5_accuracy"],
-            "test_loss": scores["loss"],
-            "test_calibrated_loss": scores["calibrated_loss"],
-            "val_accuracy": held_accuracy,
-            "temperature": temperature,
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch,
-            "seconds": round(progress.seconds, 2),
-            "parameters": sum(p.numel() for p in evaluated.parameters()),
-            "device": device_name(self.device),
-            "graph": self.graphed,
-            "peak_memory_mib": peak_memory(self.device),
-            "test_images": len(right),
-            "test_right": base64.b64encode(np.packbits(right).tobytes()).decode(),
-            "data_digest": self.inputs.data.digest,
-            "versions": versions(),
-        }
+        result = self.scoring.result(evaluated, self.progress, held)
+        result["graph"] = self.made.graphed
         if self.first:
             self.run.finish(result)
         return result
-
-    @torch.no_grad()
-    def _logits(self, model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
-        model.eval()
-        parts, labels, dtype = [], [], next(model.parameters()).dtype
-        for images, targets in prepared(batches, self.prepare, max(self.batch, 512)):
-            if self.device.type == "cuda":
-                images = images.contiguous(memory_format=torch.channels_last)
-            with self.fabric.autocast(), self._eagerly():
-                parts.append(model(images.to(dtype)))
-            labels.append(targets)
-        return torch.cat(parts).float(), torch.cat(labels)
-
-    def _eagerly(self) -> AbstractContextManager[Any]:
-        """Without what was compiled: for some batches of several sizes, more would not pay."""
-        if not self.config.compile:
-            return nullcontext()
-        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-        return stance
 
     @property
     def scaler(self) -> Any:

@@ -1,0 +1,105 @@
+"""What a run trains: the network, its optimiser, its average, and the step they take together."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchlace.models import Classifier
+from torchlace.training.config import TrainConfig
+from torchlace.training.device import OneDevice
+from torchlace.training.inputs import Inputs
+from torchlace.training.parts import check_takes, compiling, make_classifier, make_optimizer
+from torchlace.training.rundir import RunError
+from torchlace.training.step import Average, EagerStep, GraphStep
+
+
+def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bool) -> Classifier:
+    """The network on its device, as it starts; pretrained weights are not fetched to resume."""
+    torch.manual_seed(config.seed)
+    if resumed:
+        config = dataclasses.replace(config, pretrained=False)
+    data = inputs.data
+    model = make_classifier(config, data.channels, max(data.size), data.num_classes)
+    blank = torch.zeros(1, *data.train.shape, dtype=torch.uint8)
+    check_takes(model, inputs.prepare(blank), config.backbone_name)
+    model = model.to(fabric.device)
+    if fabric.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
+        model = model.to(memory_format=torch.channels_last)
+    return model
+
+
+class Assembly:
+    """A model made ready to train.
+
+    Attributes:
+        model: the network itself; strategies may have changed it.
+        wrapped: what is called in training.
+        optimizer: of its parameters.
+        average: of the weights, or None.
+        graphed: whether the step is replayed as a CUDA graph.
+    """
+
+    def __init__(self, config: TrainConfig, fabric: Any, inputs: Inputs, model: Classifier) -> None:
+        self._config, self._fabric, self._inputs = config, fabric, inputs
+        device = fabric.device
+        alone = isinstance(fabric, OneDevice)
+        cached = inputs.fit.cached is not None
+        self.graphed = config.graph and device.type == "cuda" and alone and cached
+        if not alone and fabric.world_size > 1 and device.type == "cuda":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        self.model: nn.Module = model
+        self.wrapped: Any = model
+        if not alone:
+            self.wrapped = fabric.setup_module(model)
+            self.wrapped.mark_forward_method("loss")
+        # Strategies that spread the model put other parameters in the place of the first ones.
+        optimizer = make_optimizer(config, self.model, device, capturable=self.graphed)
+        self.optimizer: Any = optimizer if alone else fabric.setup_optimizers(optimizer)
+        self.average = copy.deepcopy(self.model).eval() if config.ema is not None else None
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """What is validated, kept and tested."""
+        return self.model if self.average is None else self.average
+
+    def step(self) -> EagerStep | GraphStep:
+        """What learns from a batch, from the weights as they are now."""
+        config, fabric, inputs = self._config, self._fabric, self._inputs
+        mean = None
+        if self.average is not None and config.ema is not None:
+            mean = Average(self.model, self.average, config.ema)
+        self.model.train()
+        inputs.augment.start_epoch(config.seed, 0)
+        if config.compile:
+            self.model.backbone.compile()  # type: ignore[union-attr]
+        options = inputs.loss_options(config)
+        if not self.graphed:
+            return EagerStep(
+                fabric, self.wrapped, self.optimizer, inputs.augment, options, config.clip, mean
+            )
+        assert inputs.fit.cached is not None
+        try:
+            with compiling(config):
+                return GraphStep(
+                    self.model,
+                    self.optimizer,
+                    fabric.autocast,
+                    inputs.augment,
+                    options,
+                    config.clip,
+                    mean,
+                    inputs.fit.cached,
+                    inputs.fit.labels,
+                    inputs.batch,
+                    compiled=config.compile,
+                )
+        except RuntimeError as error:
+            raise RunError(
+                f"the training step could not be captured as a CUDA graph: {error}. Start again "
+                "with --no-graph"
+            ) from error

@@ -1,0 +1,89 @@
+"""How good a network is: its scores of images, and what a finished run says."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchlace import heads
+from torchlace.evaluation import classification_scores
+from torchlace.training.batches import Batches, prepared
+from torchlace.training.inputs import Inputs
+from torchlace.training.parts import device_name, peak_memory
+from torchlace.training.progress import Progress
+from torchlace.training.rundir import versions
+
+
+class Scoring:
+    """Evaluation of a run's networks on its images."""
+
+    def __init__(self, inputs: Inputs, fabric: Any, *, compiled: bool) -> None:
+        self.inputs, self.fabric, self.compiled = inputs, fabric, compiled
+        self.device: torch.device = fabric.device
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
+        """Scores of all images, and their labels."""
+        model.eval()
+        parts, labels, dtype = [], [], next(model.parameters()).dtype
+        for images, targets in prepared(batches, self.inputs.prepare, max(self.inputs.batch, 512)):
+            if self.device.type == "cuda":
+                images = images.contiguous(memory_format=torch.channels_last)
+            with self.fabric.autocast(), self._eagerly():
+                parts.append(model(images.to(dtype)))
+            labels.append(targets)
+        return torch.cat(parts).float(), torch.cat(labels)
+
+    def calibrate(self, model: nn.Module) -> float:
+        """Fit the head's temperature on the held-out images; the accuracy there, in percent."""
+        logits, labels = self.logits(model, self.inputs.held)
+        head: heads.Head = model.head  # type: ignore[assignment]
+        head.temperature.copy_(heads.fit_temperature(logits, labels))
+        return accuracy(logits, labels)
+
+    def result(self, model: nn.Module, progress: Progress, held: float) -> dict[str, Any]:
+        """What result.json says, the test images looked at once."""
+        temperature = float(model.head.temperature)  # type: ignore[union-attr, arg-type]
+        logits, labels = self.logits(model, self.inputs.test)
+        right = (logits.argmax(1) == labels).cpu().numpy()
+        scores = classification_scores(logits, labels, temperature)
+        return {
+            "test_accuracy": scores["accuracy"],
+            "test_top5_accuracy": scores["top5_accuracy"],
+            "test_loss": scores["loss"],
+            "test_calibrated_loss": scores["calibrated_loss"],
+            "val_accuracy": held,
+            "temperature": temperature,
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch,
+            "seconds": round(progress.seconds, 2),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "device": device_name(self.device),
+            "peak_memory_mib": peak_memory(self.device),
+            "test_images": len(right),
+            "test_right": base64.b64encode(np.packbits(right).tobytes()).decode(),
+            "data_digest": self.inputs.data.digest,
+            "versions": versions(),
+        }
+
+    def _eagerly(self) -> AbstractContextManager[Any]:
+        """Without what was compiled: for some batches of several sizes, more would not pay."""
+        if not self.compiled:
+            return nullcontext()
+        stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+        return stance
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """In percent.
+
+    Example:
+        >>> accuracy(torch.eye(4), torch.tensor([0, 1, 2, 2]))
+        75.0
+    """
+    return 100 * (logits.argmax(1) == labels).double().mean().item()
