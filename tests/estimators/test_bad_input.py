@@ -43,7 +43,7 @@ LACE_SETTINGS = {
     "class weight": ({"class_weight": {0: 1, 5: 2}}, ValueError, "not in class_weight"),
     "no weight": ({"class_weight": {0: 0, 1: 0, 2: 0}}, ValueError, "leaves no sample"),
     "mps": ({"device": "mps"}, ValueError, 'device="cpu"'),
-    "device": ({"device": "gpu"}, RuntimeError, "gpu"),
+    "device": ({"device": "gpu"}, ValueError, "unknown device 'gpu': use device=\"cpu\""),
 }
 HEAD_SETTINGS = {
     "head": ({"head": "arcfce"}, ValueError, "unknown head 'arcfce': did you mean 'arcface'"),
@@ -53,6 +53,7 @@ HEAD_SETTINGS = {
     "activation": ({"hidden": 4, "activation": "relo"}, ValueError, "did you mean 'relu'"),
     "learning rate": ({"learning_rate": 0}, ValueError, "learning_rate must lie in"),
     "batch size": ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+    "device": ({"device": "gpu"}, ValueError, "unknown device 'gpu': use device=\"cpu\""),
     "divergence": ({"learning_rate": 1e30, "hidden": 4}, ValueError, "diverged"),
 }
 
@@ -61,9 +62,9 @@ HEAD_SETTINGS = {
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for what there is")
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_device_that_is_not_there(kind):
-    with pytest.raises(ValueError, match="no CUDA device here: use set_params"):
+    with pytest.raises(ValueError, match='no CUDA device here: use device="cpu"'):
         kind(device="cuda").fit(X, Y)
-    with pytest.raises(ValueError, match="no CUDA device here: use set_params"):
+    with pytest.raises(ValueError, match='no CUDA device here: use device="cpu"'):
         kind(max_iter=2).fit(X, Y).set_params(device="cuda").predict(X)
 
 

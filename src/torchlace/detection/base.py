@@ -10,13 +10,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
+from torchlace._device import find_device
 from torchlace.detection.fitting import fit_anew
 from torchlace.detection.pixels import (
     Rows,
     as_rows,
     batches,
     check_finite,
-    find_device,
     scoring_dtype,
     unmasked,
 )

@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
+from torchlace._device import find_device
 from torchlace.detection.detectors import ACEDetector, SMFDetector
 from torchlace.detection.fitting import fit_anew
-from torchlace.detection.pixels import as_rows, check_finite, find_device, refuse_masked
+from torchlace.detection.pixels import as_rows, check_finite, refuse_masked
 from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whitening
 from torchlace.functional import unit
 

@@ -122,20 +122,3 @@ def check_finite(rows: Rows, shape: tuple[int, ...], names: str = "pixels") -> N
         "drop the bands from pixels and target alike",
         bands,
     )
-
-
-def find_device(name: str, rows: Any = None) -> torch.device:
-    """Where to compute: ``auto`` is where a tensor lies, else CUDA if there is any."""
-    if name == "auto":
-        if isinstance(rows, Tensor):
-            return rows.device
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f'unknown device {name!r}: use device="cpu", "cuda" or "auto"') from None
-    if device.type == "mps":
-        raise ValueError('statistics are kept in fp64, which mps lacks: use device="cpu"')
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError('there is no CUDA device here: use device="cpu"')
-    return device

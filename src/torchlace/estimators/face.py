@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classi
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from torchlace._device import find_device
 from torchlace.estimators.samples import Array, Samples, merge_copies
 from torchlace.heads import LACE, Head
 
@@ -173,18 +174,8 @@ class FeatureClassifier(
         weights = counts * balance[targets].astype(X.dtype)
         if not weights.sum() > 0:
             raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
-        device = self._device()
+        device = find_device(self.device)
         return Samples(*(_tensor(part).to(device) for part in (X, targets, counts, weights)))
-
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        device = torch.device(self.device)
-        if device.type == "mps":
-            raise ValueError('statistics are kept in fp64, which mps lacks: use device="cpu"')
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError('there is no CUDA device here: use set_params(device="cpu")')
-        return device
 
     def _apply(self, X: Any, function: Callable[[Tensor], Tensor]) -> Array:
         """What ``function`` of the embedded features gives, some thousand rows at a time."""
@@ -201,8 +192,9 @@ class FeatureClassifier(
 
     def _to_device(self) -> None:
         """What was fitted, perhaps on another machine, onto the device of this one."""
-        self.embedding_.to(self._device())
-        self.head_.to(self._device())
+        device = find_device(self.device)
+        self.embedding_.to(device)
+        self.head_.to(device)
 
     def _say(self, text: str) -> None:
         if self.verbose:
