@@ -18,6 +18,8 @@ from torchlace.data.statistics import channel_statistics
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+# The paper's protocol: images are brought to the first size, and of it the second is cropped.
+PAPER_RESIZE, PAPER_CROP = 256, 224
 PROTOCOLS = CHOICES["protocol"]
 _TRIES = 10
 
@@ -231,8 +233,9 @@ def protocol_transforms(
             f"the paper protocol takes grey or RGB images, {data.name} has {data.channels} "
             "channels; use the native protocol"
         )
-    augment = Augment(IMAGENET_MEAN, IMAGENET_STD, 224, mirror=data.mirror, resize=256)
-    return augment, Prepare(IMAGENET_MEAN, IMAGENET_STD, resize=256, crop=224)
+    statistics = (IMAGENET_MEAN, IMAGENET_STD)
+    augment = Augment(*statistics, PAPER_CROP, mirror=data.mirror, resize=PAPER_RESIZE)
+    return augment, Prepare(*statistics, resize=PAPER_RESIZE, crop=PAPER_CROP)
 
 
 def _positions(start: Tensor, length: Tensor, count: int) -> Tensor:

@@ -21,6 +21,8 @@ from torchlace.data.resize import resize_square
 from torchlace.data.splits import stratified_split
 
 MEMORY_LIMIT = 2 << 30
+# What image files of different sizes are brought to.
+MIXED_SIZE = (224, 224)
 _FILES = (".npz", ".csv")
 
 
@@ -29,7 +31,7 @@ def load_data(
     root: Path | str | None = None,
     *,
     size: int | None = None,
-    mixed_size: tuple[int, int] = (224, 224),
+    mixed_size: tuple[int, int] = MIXED_SIZE,
     skip_bad: bool = False,
     test_fraction: float = 0.2,
     seed: int = 0,

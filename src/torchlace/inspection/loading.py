@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchlace.data import ImageData, Prepare, load_data
+from torchlace.data.augment import PAPER_CROP, PAPER_RESIZE
 from torchlace.models import Classifier
 from torchlace.training import Run, RunError, TrainConfig, make_classifier
 
@@ -65,8 +66,8 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
             max(facts["size"]),
             len(facts["class_names"]),
         )
-        resize, crop = (256, 224) if config.protocol == "paper" else (None, None)
-        prepare = Prepare(facts["mean"], facts["std"], resize=resize, crop=crop)
+        sizes = {"resize": PAPER_RESIZE, "crop": PAPER_CROP} if config.protocol == "paper" else {}
+        prepare = Prepare(facts["mean"], facts["std"], **sizes)
     except (ValueError, TypeError, ImportError) as error:
         raise RunError(f"{run.path} is of a model that can't be made here: {error}") from error
     try:

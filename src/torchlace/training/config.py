@@ -10,6 +10,8 @@ from typing import Any, get_type_hints
 from torchlace._checks import check_choice, check_count, check_number
 from torchlace._choices import CHOICES
 from torchlace.data import absolute_source
+from torchlace.data.augment import PAPER_RESIZE
+from torchlace.data.load import MIXED_SIZE
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
@@ -126,7 +128,7 @@ class TrainConfig:
     @property
     def mixed_size(self) -> tuple[int, int]:
         """What image files that differ in size are brought to: what the protocol crops from."""
-        return (256, 256) if self.protocol == "paper" else (224, 224)
+        return (PAPER_RESIZE, PAPER_RESIZE) if self.protocol == "paper" else MIXED_SIZE
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for YAML."""
