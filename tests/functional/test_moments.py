@@ -113,7 +113,8 @@ def test_the_unit_follows_the_samples_after_nothing():
     assert 1e-3 < moments.covariance.abs().max() < 10
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+# The last two are finite themselves; sums of them might not be.
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 1e308, -1e308])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_batch_that_is_not_finite_is_left_out(value, groups):
     batches = stream([8] * 4, groups)

@@ -99,14 +99,11 @@ class Running(Background):
             self._clock += 1
 
     def _refresh_when_due(self) -> None:
-        due = self._clock % self.refresh_every == 0
-        if self.forced is not None:
-            if self.forced:
-                self._store(self._derive())
-        elif torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and self.forced is None:
             # A Python branch on the counter would be compiled once for every step.
+            due = self._clock % self.refresh_every == 0
             self._store(torch.cond(due, self._contiguous, self._current, ()))
-        elif due:
+        elif self.steps % self.refresh_every == 0 if self.forced is None else self.forced:
             self._store(self._derive())
 
     def _contiguous(self) -> tuple[Tensor, ...]:

@@ -64,7 +64,7 @@ def update_moments(
     The result is exactly the weighted mean and covariance of all samples seen (the drift between
     batches included), so the first batches need no separate bias correction. A sample of weight 0
     counts for nothing, whatever it holds, and so does a batch with another value that is not
-    finite.
+    finite, or so large that sums might not be.
 
     Args:
         moments: what was known before.
@@ -85,21 +85,30 @@ def update_moments(
     groups, width = moments.mean.shape
     counted = weights if weights is None or weights.dtype == torch.bool else weights > 0
     shifted = deviations(features, moments.mean[:, None], counted)
-    weights = shifted.new_ones(shifted.shape[:2]) if weights is None else weights.to(shifted.dtype)
-    squares = weights.square().sum(1) if fourth else weights.new_empty(0)
-    total = weights[:, None] @ shifted
-    sums = torch.cat([largest(shifted), weights.sum(1), squares, total.flatten()])
-    finite, sums = only_finite(sums if reduce is None else reduce(sums))
-    bound, count, squares, total = sums.split([1, groups, len(squares), groups * width])
-
-    # A sum of the largest entries of all processes bounds them all, and needs no second collective.
-    step = merge(moments.mass, moments.unit, count, total.view(groups, width), bound[0], decay)
+    if weights is None:
+        weights = shifted.new_ones(shifted.shape[:2], dtype=torch.bool)
+    elif weights.dtype != torch.bool:
+        weights = weights.to(shifted.dtype)
+    bound = largest(shifted)
+    if reduce is None:
+        limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
+        finite = bound < limit
+        bound = torch.where(finite, bound, 0)
+    else:
+        sums = torch.cat([bound, *(part.flatten() for part in _sums(shifted, weights))])
+        finite, sums = only_finite(reduce(sums))
+        # A sum of the largest entries of all processes bounds them all: no second collective.
+        bound, count, squares, total = sums.split([1, groups, groups, groups * width])
+        total = total.view(groups, width)
+    shifted, weights = torch.where(finite, shifted, 0), weights * finite
+    if reduce is None:
+        count, squares, total = _sums(shifted, weights)
+    step = merge(moments.mass, moments.unit, count, total, bound[0], decay)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
     merged = moments._replace(mass=step.mass, mean=mean, unit=step.unit)
     if not covariance:
         return merged._replace(unit=moments.unit)
-    shifted = torch.where(finite, shifted, step.shift[:, None])
-    rows, past = scatter_rows(shifted, weights * finite, step, moments.unit)
+    rows, past = scatter_rows(shifted, weights, step, moments.unit)
     past = past[:, None, None]
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
@@ -111,7 +120,7 @@ def update_moments(
     if fourth:
         centred = (shifted - step.shift[:, None]) / step.length
         distances = centred.square().sum(-1)
-        shares = weights * finite / step.divisor[:, None]
+        shares = weights / step.divisor[:, None]
         third = (shares * distances)[:, None] @ centred
         quartic = (shares * distances.square()).sum(1)[:, None, None]
         sums = torch.cat([sums, third, quartic.expand(-1, 1, width)], dim=1)
@@ -206,6 +215,14 @@ def largest(values: Tensor) -> Tensor:
         return values.new_zeros(1)
     size: Tensor = torch.linalg.vector_norm(values, ord=torch.inf)
     return size.reshape(1)
+
+
+def _sums(shifted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of the weights, (G,), of their squares, (G,), and of weighted samples, (G, d)."""
+    if weights.dtype == torch.bool:  # samples that don't count are zero
+        count = weights.sum(1, dtype=shifted.dtype)
+        return count, count, shifted.sum(1)
+    return weights.sum(1), weights.square().sum(1), (weights[:, None] @ shifted)[:, 0]
 
 
 def _about(moments: Moments, covariance: Tensor, step: Merge) -> tuple[Tensor, Tensor]:
