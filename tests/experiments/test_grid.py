@@ -63,8 +63,11 @@ def test_failed_cells_are_reported_and_run_again_on_demand(tmp_path):
     again = Pretended()
     assert len(run_grid(wanted, tmp_path, again).failed) == 2
     assert again.started == []
-    retried = run_grid(wanted, tmp_path, again, retry_failed=True)
+    Run(tmp_path / wanted[2].name).checkpoint_path.touch()
+    lines = []
+    retried = run_grid(wanted, tmp_path, again, retry_failed=True, report=lines.append)
     assert (len(retried.ran), retried.failed) == (2, {})
+    assert {f"{wanted[1].name} starts", f"{wanted[2].name} goes on"} <= set(lines)
     assert states(wanted, tmp_path) == [State.DONE] * 3
 
 

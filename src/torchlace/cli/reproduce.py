@@ -153,11 +153,12 @@ def _list() -> None:
 
 def _foretell(wanted: Sequence[Task], runs: Path, retry_failed: bool) -> None:
     from torchlace.experiments import State, grid_status
+    from torchlace.experiments.state import begun
 
-    begun = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
+    started = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
     for name, state in grid_status(wanted, runs).states.items():
-        if state in begun:
-            typer.echo(f"{name}{'  (goes on)' if state is State.CUT else ''}")
+        if state in started:
+            typer.echo(f"{name}{'  (goes on)' if begun(runs / name) else ''}")
 
 
 def _status(

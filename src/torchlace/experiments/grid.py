@@ -18,6 +18,7 @@ from torchlace.experiments.state import (
     FAILED,
     LOG,
     State,
+    begun,
     error_text,
     grid_status,
     note_failure,
@@ -184,7 +185,8 @@ class _Running:
             state = task_state(task, self.runs, claimed=True)
             if self._wanted(task, state):
                 (self.runs / task.name / FAILED).unlink(missing_ok=True)
-                self.report(f"{task.name} {'goes on' if state is State.CUT else 'starts'}")
+                how = "goes on" if begun(self.runs / task.name) else "starts"
+                self.report(f"{task.name} {how}")
                 self.active.append(
                     _Active(task, self.engine.start(task, self.runs / task.name), claim)
                 )

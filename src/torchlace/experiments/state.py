@@ -66,6 +66,17 @@ def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
     return State.CUT if Run(path).config_path.exists() else State.MISSING
 
 
+def begun(path: Path) -> bool:
+    """Whether a run would go on rather than start: it has a checkpoint, or is trained already.
+
+    Example:
+        >>> begun(Path("nowhere"))
+        False
+    """
+    run = Run(path)
+    return run.checkpoint_path.exists() or run.finished
+
+
 def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     """State of every run, and an estimate of the time left from those that are finished.
 
