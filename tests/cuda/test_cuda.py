@@ -172,12 +172,12 @@ def test_a_captured_run_goes_on_as_one_that_never_stopped(tmp_path):
 def test_a_capture_that_fails_names_the_operation(tmp_path, monkeypatch):
     from torchlace.heads import Softmax
 
-    honest = Softmax._losses
+    honest = Softmax._loss
 
     def peeking(self, features, targets, options):
         assert features.sum().item() == features.sum().item()
         return honest(self, features, targets, options)
 
-    monkeypatch.setattr(Softmax, "_losses", peeking)
+    monkeypatch.setattr(Softmax, "_loss", peeking)
     with pytest.raises(RunError, match=r"(?s)at aten\._local_scalar_dense.*--no-graph"):
         train(TrainConfig(head="softmax", epochs=1, device="cuda"), tmp_path)

@@ -177,6 +177,9 @@ def test_reduce_equals_torch(reduction, weighted, ignore, smoothing):
         logits, targets, reduction=reduction, label_smoothing=smoothing, **options
     )
     assert_close(reduce(losses, targets, reduction, **options), expected)
+    options |= {"reduction": reduction, "label_smoothing": smoothing}
+    assert_close(cross_entropy(logits, targets, **options), expected)
+    assert_close(chunked_cross_entropy(features, vectors, targets, chunk=3, **options), expected)
 
 
 @pytest.mark.parametrize("targets", [[], [-100, -100]], ids=["empty", "all-ignored"])
@@ -186,3 +189,15 @@ def test_reduce_of_nothing_is_zero(targets):
     found.backward()
     assert found.item() == 0
     assert losses.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("targets", [[], [-100, -100]], ids=["empty", "all-ignored"])
+def test_mean_of_nothing_is_zero(targets, weighted):
+    logits = torch.ones(len(targets), 3, requires_grad=True)
+    weight = torch.tensor([1.0, 2.0, 3.0]) if weighted else None
+    labels = torch.tensor(targets, dtype=torch.long)
+    found = cross_entropy(logits, labels, reduction="mean", weight=weight)
+    found.backward()
+    assert found.item() == 0
+    assert not logits.grad.any()

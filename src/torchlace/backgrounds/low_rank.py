@@ -177,15 +177,15 @@ class LowRank(Running):
         count = counted.sum(0, keepdim=True, dtype=shifted.dtype)
         sums = torch.cat([largest(shifted), count, shifted.sum(0)])
         finite, sums = only_finite(sums if reduction is None else reduction(sums))
-        step = merge(self.running_mass, self.running_unit, sums[1], sums[2:], sums[0], self.decay)
+        mass, unit, weights = self.running_mass, self.running_unit, finite & counted
+        step = merge(mass, unit, weights, sums[1], sums[2:], sums[0], self.decay)
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:
             return
 
-        weights = (finite & counted).to(shifted.dtype)
         shifted = torch.where(finite, shifted, step.shift)
-        rows, past = scatter_rows(shifted, weights, step, self.running_unit)
+        rows, past = scatter_rows(shifted, step, self.running_unit)
         if reduction is None:
             sums = self._products(rows)
         else:

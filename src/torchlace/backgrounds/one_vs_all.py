@@ -181,7 +181,8 @@ class OneVsAll(Running, ClasswiseBackground):
         finite, sums = only_finite(sums if reduction is None else reduction(sums))
         bound, count, total = sums.split([1, self.num_classes, self.means.numel()])
         total = total.view_as(self.means)
-        step = merge(self.running_mass, self.running_unit, count, total, bound[0], self.decay)
+        mass, unit, none = self.running_mass, self.running_unit, total[:, :0]  # no roots needed
+        step = merge(mass, unit, none, count, total, bound[0], self.decay)
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:

@@ -19,6 +19,8 @@ from torchlace.functional.geometry import row_lengths
 
 Margin = Callable[[Tensor], Tensor]
 
+_SUM = 2  # torch's number for reduction="sum"
+
 
 def cross_entropy(
     logits: Tensor,
@@ -28,8 +30,11 @@ def cross_entropy(
     weight: Tensor | None = None,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
+    reduction: str = "none",
 ) -> Tensor:
     """Cross-entropy of every sample, (N,), the true class's logit passed through ``margin`` first.
+
+    ``reduction`` is that of :func:`reduce`.
 
     Example:
         >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2]), margin=lambda logit: logit - 1)
@@ -38,7 +43,14 @@ def cross_entropy(
     if margin is not None:
         index = _known(targets, ignore_index)[:, None]
         logits = logits.scatter(1, index, margin(logits.gather(1, index)))
-    return F.cross_entropy(
+    if reduction == "mean" and not label_smoothing:
+        # One operation gives the sum and what to divide it by, where apart they take four.
+        likelihoods = torch.log_softmax(logits, dim=1)
+        total, mass = torch.ops.aten.nll_loss_forward(
+            likelihoods, targets, weight, _SUM, ignore_index
+        )
+        return _mean(total, mass, weight)
+    losses = F.cross_entropy(
         logits,
         targets,
         weight=weight,
@@ -46,6 +58,7 @@ def cross_entropy(
         ignore_index=ignore_index,
         reduction="none",
     )
+    return reduce(losses, targets, reduction, weight=weight, ignore_index=ignore_index)
 
 
 def chunked_cross_entropy(
@@ -59,6 +72,7 @@ def chunked_cross_entropy(
     weight: Tensor | None = None,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
+    reduction: str = "none",
     chunk: int = 8192,
 ) -> Tensor:
     """:func:`cross_entropy` of ``features @ class_vectors.T + bias``, ``chunk`` classes at a time.
@@ -76,6 +90,7 @@ def chunked_cross_entropy(
         weight: class weights, (C,).
         label_smoothing: as in :func:`torch.nn.functional.cross_entropy`.
         ignore_index: as in :func:`torch.nn.functional.cross_entropy`.
+        reduction: as in :func:`reduce`.
         chunk: classes in a slice.
 
     Example:
@@ -101,7 +116,8 @@ def chunked_cross_entropy(
     if label_smoothing:
         spread = normalizer * mixture.sum() - total - mixture[known] * (changed - target)
         losses = (1 - label_smoothing) * losses + label_smoothing / classes * spread
-    return torch.where(targets == ignore_index, 0, losses)
+    losses = torch.where(targets == ignore_index, 0, losses)
+    return reduce(losses, targets, reduction, weight=weight, ignore_index=ignore_index)
 
 
 def split_logits(
@@ -152,9 +168,14 @@ def reduce(
         return losses.sum()
     counted = targets.long() != ignore_index
     if weight is None:
-        return losses.sum() / counted.sum().clamp_min(1)
-    mass = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0).sum()
-    return losses.sum() / torch.where(mass > 0, mass, 1)
+        return _mean(losses.sum(), counted.sum(), weight)
+    weights = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0)
+    return _mean(losses.sum(), weights.sum(), weight)
+
+
+def _mean(total: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
+    """``total / mass``, and 0 of nothing; a mass without class weights is a number of samples."""
+    return total / (mass.clamp_min(1) if weight is None else torch.where(mass > 0, mass, 1))
 
 
 def _known(targets: Tensor, ignore_index: int) -> Tensor:

@@ -75,7 +75,7 @@ def update_moments(
         reduce: sums a tensor over all processes; omitted for one process.
         covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
-        inplace: overwrite ``moments.mean`` and ``moments.covariance``, the largest parts.
+        inplace: overwrite mass, mean and covariance of ``moments``.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])
@@ -103,12 +103,12 @@ def update_moments(
     shifted, weights = torch.where(finite, shifted, 0), weights * finite
     if reduce is None:
         count, squares, total = _sums(shifted, weights)
-    step = merge(moments.mass, moments.unit, count, total, bound[0], decay)
+    step = merge(moments.mass, moments.unit, weights, count, total, bound[0], decay, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
     merged = moments._replace(mass=step.mass, mean=mean, unit=step.unit)
     if not covariance:
         return merged._replace(unit=moments.unit)
-    rows, past = scatter_rows(shifted, weights, step, moments.unit)
+    rows, past = scatter_rows(shifted, step, moments.unit)
     past = past[:, None, None]
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
@@ -146,6 +146,8 @@ class Merge(NamedTuple):
     """The mass as one may divide by it, (...)."""
     keep: Tensor
     """Share of the samples seen before, (...)."""
+    roots: Tensor
+    """Roots of the shares of the batch's samples and, as the last, of all before, (..., N + 1)."""
     shift: Tensor
     """How far the mean moves, (..., d)."""
     unit: Tensor
@@ -155,25 +157,33 @@ class Merge(NamedTuple):
 
 
 def merge(
-    mass: Tensor, unit: Tensor, count: Tensor, total: Tensor, bound: Tensor, decay: float
+    mass: Tensor,
+    unit: Tensor,
+    weights: Tensor,
+    count: Tensor,
+    total: Tensor,
+    bound: Tensor,
+    decay: float,
+    inplace: bool = False,
 ) -> Merge:
-    """Add samples that weigh ``count`` together and deviate by ``total``, none beyond ``bound``.
+    """Add samples of ``weights``, (..., N), that deviate by ``total``, none beyond ``bound``.
 
-    Without samples nothing moves and all is kept, even where the mass has decayed to nothing.
+    ``count`` is the sum of the weights in all processes. Without samples nothing moves and all is
+    kept, even where the mass has decayed to nothing.
     """
     tiny = torch.finfo(total.dtype).tiny
-    mass = torch.add(count, mass, alpha=decay)
+    mass = torch.add(count, mass, alpha=decay, out=mass if inplace else None)
     divisor = mass.clamp_min(tiny)
     keep = 1 - count / divisor
+    roots = torch.cat([weights / divisor[..., None], keep[..., None]], dim=-1).sqrt()
     # The unit falls as what once needed it fades; by no more than a square can bear at once.
-    kept = keep.mean() if keep.numel() > 1 else keep.reshape(())
-    unit = torch.maximum(unit * kept.sqrt().clamp_min(1e-3), bound)
-    return Merge(mass, divisor, keep, total / divisor[..., None], unit, unit.clamp_min(tiny))
+    kept = keep.mean().sqrt() if keep.numel() > 1 else roots[..., -1].reshape(())
+    unit = torch.maximum(unit * kept.clamp_min(1e-3), bound)
+    shift = total / divisor[..., None]
+    return Merge(mass, divisor, keep, roots, shift, unit, unit.clamp_min(tiny))
 
 
-def scatter_rows(
-    shifted: Tensor, weights: Tensor, step: Merge, unit: Tensor
-) -> tuple[Tensor, Tensor]:
+def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (..., N + 1, d) whose products are the new covariance, and the old one's factor, (...).
 
     They are the samples about the new mean, and as the last how far the old mean lies from it: no
@@ -181,13 +191,10 @@ def scatter_rows(
 
     Args:
         shifted: samples about the old mean, (..., N, d).
-        weights: of the samples, (..., N).
         step: what the batch does to the mean.
         unit: the length before the batch, ().
     """
-    shift = step.shift[..., None, :]
-    shares = torch.cat([weights / step.divisor[..., None], step.keep[..., None]], dim=-1)
-    roots = shares.sqrt() / step.length
+    shift, roots = step.shift[..., None, :], step.roots / step.length
     rows = torch.cat([shifted - shift, shift], dim=-2) * roots[..., None]
     return rows, (roots[..., -1] * unit).square()
 

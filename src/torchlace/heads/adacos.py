@@ -54,11 +54,11 @@ class AdaCos(CosineHead):
         """The scale of the last training step; a copy, since the next one changes it in place."""
         return self.current_scale.clone()
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         if self.training and self.num_classes > 1 and (features.shape[0] or self._several()):
             with torch.no_grad():
                 self._adapt(features.detach(), targets, options.ignore_index)
-        return super()._losses(features, targets, options)
+        return super()._loss(features, targets, options)
 
     def _several(self) -> bool:
         there = self.sync and dist.is_available() and dist.is_initialized()

@@ -18,7 +18,6 @@ from torchlace._checks import (
 )
 from torchlace._options import check_options
 from torchlace._precision import FullPrecisionBuffers, compute_dtype, evaluating, full_precision
-from torchlace.functional import reduce
 from torchlace.heads.fold import Folded
 from torchlace.heads.temperature import fit_temperature
 
@@ -30,17 +29,18 @@ _CHUNK_LIMIT = 2**25
 
 
 class LossOptions(NamedTuple):
-    """How the loss treats classes and labels; everything but the reduction."""
+    """What :meth:`Head.loss` takes beside features and targets."""
 
     weight: Tensor | None
     label_smoothing: float
     ignore_index: int
+    reduction: Literal["mean", "sum", "none"]
 
 
 class Head(FullPrecisionBuffers):
     """A classification head: replaces the last linear layer of a network.
 
-    Subclasses define :meth:`_logits` and :meth:`_losses`.
+    Subclasses define :meth:`_logits` and :meth:`_loss`.
 
     Example:
         >>> from torchlace.heads import NormFace
@@ -130,9 +130,8 @@ class Head(FullPrecisionBuffers):
         with full_precision(features):
             features = self._lift(features)
             weight = None if weight is None else weight.to(features)
-            options = LossOptions(weight, label_smoothing, ignore_index)
-            losses = self._losses(features, targets, options)
-            return reduce(losses, targets, reduction, weight=weight, ignore_index=ignore_index)
+            options = LossOptions(weight, label_smoothing, ignore_index, reduction)
+            return self._loss(features, targets, options)
 
     def predict(self, features: Tensor) -> Tensor:
         """The class of every sample, (N,)."""
@@ -195,9 +194,8 @@ class Head(FullPrecisionBuffers):
     def _logits(self, features: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _logits")
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-        """The loss of every sample, (N,), class weights included."""
-        raise NotImplementedError(f"{type(self).__name__} must define _losses")
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
     def _lift(self, features: Tensor) -> Tensor:
         return features.to(compute_dtype(self.weight))

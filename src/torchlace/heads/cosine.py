@@ -124,7 +124,7 @@ class CosineHead(Head):
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
         return cosine_logits(*self._vectors(features, targets), self.scale)
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         margin = self._scaled_margin if self._has_margin else None
         chunk = self._chunk_for(features.shape[0])
         labels = unlabelled(targets, options.ignore_index)

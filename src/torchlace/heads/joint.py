@@ -92,9 +92,9 @@ class Joint(Head):
         ]
         return torch.stack(parts).sum(0)
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         parts = [
-            self.weights[name] * head.loss(features, targets, reduction="none", **options._asdict())
+            self.weights[name] * head.loss(features, targets, **options._asdict())
             for name, head in self._named()
         ]
         return torch.stack(parts).sum(0)

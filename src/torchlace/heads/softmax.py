@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchlace._checks import check_number
-from torchlace.functional import amc_loss, center_loss, chunked_cross_entropy, cross_entropy
+from torchlace.functional import (
+    amc_loss,
+    center_loss,
+    chunked_cross_entropy,
+    cross_entropy,
+    reduce,
+)
 from torchlace.heads.base import Head, LossOptions, unlabelled
 from torchlace.heads.fold import Folded, linear
 
@@ -52,7 +58,7 @@ class Softmax(Head):
         bias = None if self.bias is None else self.bias.to(features.dtype)
         return F.linear(features, self.weight.to(features.dtype), bias)
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         chunk = self._chunk_for(features.shape[0])
         if chunk is None:
             return cross_entropy(self._logits(features), targets, **options._asdict())
@@ -82,11 +88,13 @@ class Auxiliary(Softmax):
         self.auxiliary_weight = check_number("auxiliary_weight", auxiliary_weight, 0, closed=True)
         self.softmax_weight = check_number("softmax_weight", softmax_weight, 0, closed=True)
 
-    def _losses(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         auxiliary = self._auxiliary(features, unlabelled(targets, options.ignore_index))
-        return self.softmax_weight * super()._losses(
-            features, targets, options
-        ) + self.auxiliary_weight * _weighted(auxiliary, targets, options)
+        auxiliary = _weighted(auxiliary, targets, options)
+        return (
+            self.softmax_weight * super()._loss(features, targets, options)
+            + self.auxiliary_weight * auxiliary
+        )
 
     def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _auxiliary")
@@ -160,8 +168,10 @@ class AMC(Auxiliary):
 
 
 def _weighted(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-    """Per-sample ``values`` times their class weight; 0 for ignored samples."""
-    known = targets != options.ignore_index
-    if options.weight is not None:
-        values = values * options.weight[torch.where(known, targets, 0)]
-    return torch.where(known, values, 0)
+    """Per-sample ``values`` times their class weight, 0 for ignored samples, reduced."""
+    ignored, weight = options.ignore_index, options.weight
+    known = targets != ignored
+    if weight is not None:
+        values = values * weight[torch.where(known, targets, 0)]
+    values = torch.where(known, values, 0)
+    return reduce(values, targets, options.reduction, weight=weight, ignore_index=ignored)
