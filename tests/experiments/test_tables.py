@@ -16,6 +16,7 @@ from torchlace.experiments import (
     make_table,
     render,
 )
+from torchlace.experiments.sheets import summary_sheet
 from torchlace.experiments.statistics import holm, mean_interval
 
 
@@ -113,6 +114,15 @@ def test_few_and_failed_seeds_are_said(experiment):
         assert "(n = 1)" in text
         assert "1 run failed or cut: listed, but not counted." in text
     assert f"runs/{name} (failed)" in render(table, "markdown")
+
+
+def test_a_row_that_asks_for_fewer_seeds_says_so():
+    controls = load_experiment("controls").select(datasets=["cifar10"])
+    table = make_table(controls, records(controls, lambda row, column, seed: 90.0 + seed))
+    assert table.entries["lace-one-vs-all", "cifar10"].wanted == 1
+    shown = {row[0].main: row[1].main for row in summary_sheet(table).rows}
+    assert shown["LACE, a background for each class"] == "90.00 (n = 1)"
+    assert shown["LACE"] == "91.00 ± 1.00"
 
 
 def test_scores_go_deeper_and_rows_choose_their_space():

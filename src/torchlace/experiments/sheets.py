@@ -39,11 +39,12 @@ def summary_sheet(table: Table) -> Sheet:
     """The table as the paper has it, what was published below each number."""
     experiment = table.experiment
     rows = []
+    usual = max((entry.wanted for entry in table.entries.values()), default=0)
     for row in experiment.rows:
         texts = [Text(row.label)]
         for column in experiment.columns:
             entry = table.entries[row.name, column.name]
-            few = f" (n = {len(entry.values)})" if 0 < len(entry.values) < entry.wanted else ""
+            few = f" (n = {len(entry.values)})" if 0 < len(entry.values) < usual else ""
             style = {1: "bold", 2: "underline"}.get(entry.rank or 0, "")
             published = published_text(entry, column)
             below = f"{experiment.source} {published}" if published else ""
