@@ -46,9 +46,9 @@ def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Ten
     """:func:`cosine` times ``scale``, the scale applied to the smaller matrix.
 
     Example:
-        >>> cosine_logits(torch.eye(2), torch.eye(2), 30.0)
-        tensor([[30.,  0.],
-                [ 0., 30.]])
+        >>> cosine_logits(torch.eye(2), torch.eye(2), 16.0)
+        tensor([[16.,  0.],
+                [ 0., 16.]])
     """
     vectors = unit(vectors) * scale if isinstance(scale, Tensor) else unit(vectors, scale)
     return vectors @ unit(others).mT
