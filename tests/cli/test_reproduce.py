@@ -109,6 +109,9 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
     rows = list(csv.DictReader(io.StringIO(shown.out)))
     assert [float(row["mean"]) for row in rows] == [line["test_accuracy"] for line in kept]
     assert [row["runs"] for row in rows] == ["out/mine.jsonl:1", "out/mine.jsonl:2"]
+    drawn = torchlace(*command, "--results", "out", "-o", "curves.png", folder=folder)
+    assert (drawn.code, drawn.err) == (0, "wrote curves.png\n")
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     more = ("reproduce", "mine.yaml", "--max-epochs", "60", "--results", "out", "--missing")
     missing = torchlace(*more, "--dry-run", folder=folder)
     assert missing.out.endswith("mine: 4 runs: 2 in the results, 2 missing\n")
@@ -229,6 +232,7 @@ def test_a_dry_run_starts_nothing(folder):
         (("table1", "--results", "nowhere"), "there are no results in nowhere"),
         (("table1", "--root", "."), "torchlace data fetch cifar10"),
         (("figure2", "--results", TABLE1, "-o", "a.png"), "there is no embedding of figure2 to"),
+        (("cost", "--results", TABLE1, "-o", "a.png"), "there is no finished run of cost to draw"),
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, folder):

@@ -11,6 +11,7 @@ from scipy import stats
 from torchlace.experiments import (
     FORMATS,
     Record,
+    collect_curves,
     experiment_names,
     load_experiment,
     make_table,
@@ -123,6 +124,32 @@ def test_a_row_that_asks_for_fewer_seeds_says_so():
     shown = {row[0].main: row[1].main for row in summary_sheet(table).rows}
     assert shown["LACE, a background for each class"] == "90.00 (n = 1)"
     assert shown["LACE"] == "91.00 ± 1.00"
+
+
+def test_curves_are_those_of_the_finished_runs_by_column_and_row():
+    table = load_experiment("table1").select(
+        datasets=["svhn", "cifar10"], methods=["softmax", "lace"], seeds=2
+    )
+    found = records(table, lambda row, column, seed: 90.0 if column == "svhn" else None)
+    for name, record in found.items():
+        record.line["validation"] = {"loss": [1.0], "accuracy": [len(name)]}
+    cut = next(name for name in found if "-lace-" in name)
+    found[cut].line["status"] = "cut"
+    left = {name: [len(name)] for name in found}
+    assert collect_curves(table, found) == {
+        "SVHN": {
+            "Softmax": [left[name] for name in found if "-softmax-" in name],
+            "LACE": [left[name] for name in found if "-lace-" in name and name != cut],
+        }
+    }
+    with pytest.raises(ValueError, match="there is no finished run of table1 to draw"):
+        collect_curves(table, {})
+    # All columns of Table 2 are of the same runs.
+    table = load_experiment("table2")
+    found = records(table, lambda row, column, seed: 90.0)
+    for record in found.values():
+        record.line["validation"] = {"loss": [1.0], "accuracy": [50.0]}
+    assert len(collect_curves(table, found)) == 1
 
 
 def test_scores_go_deeper_and_rows_choose_their_space():

@@ -35,6 +35,7 @@ def sphere(count):
 def figures():
     return {
         "curves": report.learning_curves({"lace": ROWS, "soft$max$": ROWS[:1]}, {"lace": 3}),
+        "several": report.curve_panels({"a": {"lace": [[80.0, 90.0, 85.0], [70.0, 88.0]]}}),
         "confusion": report.confusion_matrix(np.diag(range(1, 11)), NAMES),
         "reliability": report.reliability_diagram([EMPTY, *BINS[1:]], BINS),
         "angles": report.angle_histograms(
@@ -70,7 +71,7 @@ def test_every_figure_is_written_and_readable(drawn, tmp_path, ending):
             assert len(np.unique(np.asarray(picture.convert("L").resize((90, 90))))) > 5
         else:
             assert path.read_text().rstrip().endswith("</svg>")
-    assert sorted(path.suffix for path in (tmp_path / "new").iterdir()) == [f".{ending}"] * 8
+    assert sorted(path.suffix for path in (tmp_path / "new").iterdir()) == [f".{ending}"] * 9
 
 
 def test_the_same_results_give_the_same_file(tmp_path):
@@ -220,7 +221,21 @@ def test_signatures_are_crosses_outlined_in_red(drawn):
         assert max(edge[1:3]) < 0.2
 
 
+def test_curves_of_several_seeds_show_the_best_so_far_and_where_it_stopped():
+    rows = {"lace": [[80.0, 90.0, 85.0], [70.0, 88.0]], "plain": [[60.0, 70.0], [62.0, 61.0]]}
+    figure = report.curve_panels({"digits": rows, "clothes": {"plain": [[50.0]]}})
+    digits, clothes = figure.axes
+    assert [line.get_ydata().tolist() for line in digits.lines] == [[75.0, 89.0, 89.0], [61, 66]]
+    assert digits.collections[0].get_offsets().tolist() == [[3, 90], [2, 88]]
+    # The usual curve ends at 79, between the two: what ends below is told in words.
+    assert [text.get_text() for text in digits.texts] == ["plain: 66.0"]
+    assert [line.get_color() for line in clothes.lines] == [digits.lines[1].get_color()]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["lace", "plain"]
+
+
 BAD = {
+    "no method": lambda: report.curve_panels({"digits": {}}),
+    "no epochs": lambda: report.curve_panels({"digits": {"lace": [[]]}}),
     "no run": lambda: report.learning_curves({}),
     "no epoch": lambda: report.learning_curves({"lace": []}),
     "names": lambda: report.confusion_matrix(np.eye(3), ["a", "b"]),

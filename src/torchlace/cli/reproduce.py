@@ -82,7 +82,11 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write; .png or .svg draws the features."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write; .png or .svg draws features, or curves.",
+        ),
     ] = None,
 ) -> None:
     """Run a table or figure of the paper, or a grid of your own, and show it.
@@ -243,11 +247,15 @@ def _show(
 
 
 def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None:
-    from torchlace.experiments import collect_panels
-    from torchlace.report import embedding_panels, save
+    from torchlace.experiments import collect_curves, collect_panels
+    from torchlace.report import curve_panels, embedding_panels, save
 
-    shown = collect_panels(experiment, records)
-    save(embedding_panels(shown.panels, shown.labels, shown.class_names), out)
+    if experiment.embeddings:
+        shown = collect_panels(experiment, records)
+        figure = embedding_panels(shown.panels, shown.labels, shown.class_names)
+    else:
+        figure = curve_panels(collect_curves(experiment, records))
+    save(figure, out)
     typer.echo(f"wrote {out}", err=True)
 
 

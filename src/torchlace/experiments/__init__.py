@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torchlace.experiments.formats import FORMATS, render
     from torchlace.experiments.grid import Outcome, run_grid
     from torchlace.experiments.library import experiment_names, load_experiment
-    from torchlace.experiments.pictures import Panels, collect_panels
+    from torchlace.experiments.pictures import Panels, collect_curves, collect_panels
     from torchlace.experiments.records import Record, collect_records, read_lines, to_lines
     from torchlace.experiments.state import State, grid_status
     from torchlace.experiments.statistics import holm, mean_interval, paired_test
@@ -29,6 +29,7 @@ __all__ = [
     "State",
     "Table",
     "Task",
+    "collect_curves",
     "collect_panels",
     "collect_records",
     "experiment_names",
@@ -52,7 +53,7 @@ _PLACES = {
     "experiment": ("Experiment",),
     "library": ("experiment_names", "load_experiment"),
     "grid": ("Outcome", "run_grid"),
-    "pictures": ("Panels", "collect_panels"),
+    "pictures": ("Panels", "collect_curves", "collect_panels"),
     "records": ("Record", "collect_records", "read_lines", "to_lines"),
     "formats": ("FORMATS", "render"),
     "state": ("State", "grid_status"),

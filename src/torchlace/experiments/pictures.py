@@ -1,4 +1,4 @@
-"""Embedded features of several runs, from their lines of results, ready to be drawn."""
+"""Features and curves of several runs, from their lines of results, ready to be drawn."""
 
 from __future__ import annotations
 
@@ -62,6 +62,38 @@ def collect_panels(experiment: Experiment, records: Mapping[str, Record]) -> Pan
     if any(each["indices"] != drawn[0]["indices"] for each in drawn):
         raise ValueError(f"the embeddings of {experiment.name} show different images")
     return Panels(panels, unpack(drawn[0]["labels"], np.int16), drawn[0]["class_names"])
+
+
+def collect_curves(
+    experiment: Experiment, records: Mapping[str, Record]
+) -> dict[str, dict[str, list[list[float]]]]:
+    """Validation accuracies of finished runs: by column and row, those of every epoch and seed.
+
+    Columns that show the same runs are one, named by the first.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    columns = {column.name: column.label for column in experiment.columns}
+    labels = {row.name: row.label for row in experiment.rows}
+    runs: dict[str, dict[str, list[str]]] = {}
+    for cell in experiment.cells():
+        names = runs.setdefault(columns[cell.column], {}).setdefault(labels[cell.row], [])
+        names.append(cell.task.name)
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    shown: list[dict[str, list[str]]] = []
+    for column, rows in runs.items():
+        if rows in shown:
+            continue
+        shown.append(rows)
+        for row, names in rows.items():
+            finished = [records[n] for n in names if n in records and records[n].finished]
+            if finished:
+                curves = [record.line["validation"]["accuracy"] for record in finished]
+                found.setdefault(column, {})[row] = curves
+    if not found:
+        raise ValueError(f"there is no finished run of {experiment.name} to draw: run it first")
+    return found
 
 
 def pack(values: Any, kind: npt.DTypeLike) -> str:

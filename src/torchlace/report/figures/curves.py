@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from torchlace.report.colours import palette
 from torchlace.report.style import PAGE, blank, grid, shorten, styled
 from torchlace.training.progress import best_epoch
@@ -48,6 +51,64 @@ def learning_curves(
     handles, labels = accuracy.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     return figure
+
+
+@styled
+def curve_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Figure:
+    """The best validation accuracy so far over epochs, a panel for each data set.
+
+    A line is the mean over seeds, a seed that has stopped staying at its best; a dot is where a
+    seed stopped.
+
+    Args:
+        panels: by title and method, for each seed the validation accuracies of its epochs.
+
+    Example:
+        >>> figure = curve_panels({"digits": {"lace": [[80.0, 90.0, 85.0], [70.0, 88.0]]}})
+        >>> figure.axes[0].lines[0].get_ydata().tolist()
+        [75.0, 89.0, 89.0]
+    """
+    methods = list(dict.fromkeys(name for rows in panels.values() for name in rows))
+    if not methods or not all(c for rows in panels.values() for s in rows.values() for c in s):
+        raise ValueError("curves need at least one method, with at least one epoch each")
+    across = min(3, len(panels))
+    down = -(-len(panels) // across)
+    columns = max(1, min(5, len(methods), 105 // (8 + max(map(len, methods)))))
+    figure = blank(PAGE, 2.3 * down + 0.2 + 0.16 * -(-len(methods) // columns))
+    look = dict(zip(methods, palette(len(methods)), strict=True))
+    for place, (title, rows) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(down, across, place)
+        best = {name: [np.maximum.accumulate(curve) for curve in rows[name]] for name in rows}
+        for name, curves in best.items():
+            mean = _mean(curves)
+            axes.plot(np.arange(1, len(mean) + 1), mean, color=look[name], label=name)
+            stops, ends = [len(curve) for curve in curves], [curve[-1] for curve in curves]
+            axes.scatter(stops, ends, s=9, linewidths=0, color=look[name])
+        _finish(axes, title, "validation accuracy, %" if place % across == 1 % across else "")
+        _close_up(axes, best)
+    handles = {line.get_label(): line for axes in figure.axes for line in axes.lines}
+    shown = [handles[name] for name in methods]
+    figure.legend(shown, methods, loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    longest = max(map(len, curves))
+    held = [np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves]
+    mean: NDArray[np.float64] = np.mean(held, axis=0)
+    return mean
+
+
+def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> None:
+    """Leave out the steep start, and name what ends below."""
+    curves = [curve for several in best.values() for curve in several]
+    bottom = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
+    top = max(float(curve[-1]) for curve in curves)
+    axes.set_ylim(bottom - 0.01 * (top - bottom), top + 0.06 * (top - bottom) + 1e-3)
+    ends = {name: _mean(several)[-1] for name, several in best.items()}
+    below = [f"{name}: {end:.1f}" for name, end in ends.items() if end < bottom]
+    place: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
+    axes.text(0.99, 0.02, "\n".join(below), **place)
 
 
 def _line(
