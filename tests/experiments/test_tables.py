@@ -144,12 +144,16 @@ def test_curves_are_those_of_the_finished_runs_by_column_and_row():
     }
     with pytest.raises(ValueError, match="there is no finished run of table1 to draw"):
         collect_curves(table, {})
-    # All columns of Table 2 are of the same runs.
+    # All columns of Table 2 are of the same runs, and so are its rows before and after whitening.
     table = load_experiment("table2")
     found = records(table, lambda row, column, seed: 90.0)
     for record in found.values():
         record.line["validation"] = {"loss": [1.0], "accuracy": [50.0]}
-    assert len(collect_curves(table, found)) == 1
+    assert list(collect_curves(table, found)) == ["fashion_mnist"]
+    assert list(collect_curves(table, found)["fashion_mnist"]) == [
+        *("Softmax", "ArcFace", "CosFace", "SphereFace", "AMC", "Center loss"),
+        *("LACE as published", "LACE, learned background", "LACE"),
+    ]
 
 
 def test_scores_go_deeper_and_rows_choose_their_space():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from torchlace.experiments.cells import Task
 from torchlace.experiments.experiment import Experiment
 from torchlace.experiments.records import Record
 
@@ -69,31 +71,45 @@ def collect_curves(
 ) -> dict[str, dict[str, list[list[float]]]]:
     """Validation accuracies of finished runs: by column and row, those of every epoch and seed.
 
-    Columns that show the same runs are one, named by the first.
+    Rows that show the same runs are one, named by what their labels begin with; so are columns,
+    named by their data.
 
     Raises:
         ValueError: if there are none.
     """
-    columns = {column.name: column.label for column in experiment.columns}
-    labels = {row.name: row.label for row in experiment.rows}
-    runs: dict[str, dict[str, list[str]]] = {}
+    runs: dict[str, dict[str, list[Task]]] = {}
     for cell in experiment.cells():
-        names = runs.setdefault(columns[cell.column], {}).setdefault(labels[cell.row], [])
-        names.append(cell.task.name)
+        runs.setdefault(cell.column, {}).setdefault(cell.row, []).append(cell.task)
+    labels = {row.name: row.label for row in experiment.rows}
+    titles = {column.name: column.label for column in experiment.columns}
     found: dict[str, dict[str, list[list[float]]]] = {}
-    shown: list[dict[str, list[str]]] = []
-    for column, rows in runs.items():
-        if rows in shown:
-            continue
-        shown.append(rows)
-        for row, names in rows.items():
-            finished = [records[n] for n in names if n in records and records[n].finished]
+    for columns in _alike(runs):
+        rows = runs[columns[0]]
+        data = dict.fromkeys(task.config.data for tasks in rows.values() for task in tasks)
+        title = titles[columns[0]] if len(columns) == 1 else ", ".join(data)
+        for names in _alike(rows):
+            tasks = [task.name for task in rows[names[0]]]
+            finished = [records[n].line for n in tasks if n in records and records[n].finished]
             if finished:
-                curves = [record.line["validation"]["accuracy"] for record in finished]
-                found.setdefault(column, {})[row] = curves
+                parts = zip(*(labels[name].split(", ") for name in names), strict=False)
+                label = ", ".join(part[0] for part in takewhile(lambda p: len({*p}) == 1, parts))
+                curves = [line["validation"]["accuracy"] for line in finished]
+                found.setdefault(title, {})[label or labels[names[0]]] = curves
     if not found:
         raise ValueError(f"there is no finished run of {experiment.name} to draw: run it first")
     return found
+
+
+def _alike(values: Mapping[str, Any]) -> list[list[str]]:
+    """The names of equal values together."""
+    groups: list[list[str]] = []
+    for name, value in values.items():
+        group = next((group for group in groups if values[group[0]] == value), None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return groups
 
 
 def pack(values: Any, kind: npt.DTypeLike) -> str:
