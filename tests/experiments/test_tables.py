@@ -156,6 +156,17 @@ def test_curves_are_those_of_the_finished_runs_by_column_and_row():
     ]
 
 
+def test_curves_without_a_name_of_their_own_are_an_error(experiment):
+    grid = experiment(GRID.replace("label: LACE", "label: Softmax"))
+    found = records(grid, scatter)
+    with pytest.raises(ValueError, match=r"the line of .* has no validation curve to draw"):
+        collect_curves(grid, found)
+    for record in found.values():
+        record.line["validation"] = {"loss": [1.0], "accuracy": [50.0]}
+    with pytest.raises(ValueError, match="rows 'Softmax': give them labels of their own"):
+        collect_curves(grid, found)
+
+
 def test_scores_go_deeper_and_rows_choose_their_space():
     table = load_experiment("table2").select(methods=["lace", "lace-whitened"], seeds=1)
     cell = table.cells()[0]

@@ -41,15 +41,7 @@ def test_unit_of_nothing():
     assert unit(torch.zeros(3, 0)).shape == (3, 0)
 
 
-def test_unit_of_another_length():
-    vectors = rows(7)
-    assert_close(unit(vectors, 6.5), unit(vectors) * 6.5)
-    assert_close(unit(vectors, 6.5).norm(dim=1), torch.full((7,), 6.5, dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    "function", [unit, lambda x: unit(x, 6.5), lambda x: cosine(x, rows(2, seed=1))]
-)
+@pytest.mark.parametrize("function", [unit, lambda x: cosine(x, rows(2, seed=1))])
 def test_gradients(function):
     inputs = rows(3).requires_grad_()
     assert torch.autograd.gradcheck(function, inputs)

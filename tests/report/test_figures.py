@@ -227,13 +227,23 @@ def test_curves_of_several_seeds_show_the_best_so_far_and_where_it_stopped():
     digits, clothes = figure.axes
     assert [line.get_ydata().tolist() for line in digits.lines] == [[75.0, 89.0, 89.0], [61, 66]]
     assert digits.collections[0].get_offsets().tolist() == [[3, 90], [2, 88]]
-    # The usual curve ends at 79, between the two: what ends below is told in words.
-    assert [text.get_text() for text in digits.texts] == ["plain: 66.0"]
+    assert [text.get_text() for text in digits.texts] == [""]
+    assert digits.get_ylim()[0] < 66
     assert [line.get_color() for line in clothes.lines] == [digits.lines[1].get_color()]
     assert [text.get_text() for text in figure.legends[0].texts] == ["lace", "plain"]
 
 
+def test_what_ends_far_below_the_others_is_told_in_words():
+    rows = {f"method {end}": [[float(end)]] for end in (90, 91, 92, 93, 94, 33, 35)}
+    axes = report.curve_panels({"digits": rows}).axes[0]
+    assert axes.texts[0].get_text() == "method 33: 33.0\nmethod 35: 35.0"
+    assert 80 < axes.get_ylim()[0] < 90
+
+
 BAD = {
+    "no curve": lambda: report.curve_panels({"digits": {"lace": []}}),
+    "no column": lambda: report.curve_panels({"digits": {"lace": [[1.0]]}, "clothes": {}}),
+    "no number": lambda: report.curve_panels({"digits": {"lace": [[1.0, np.nan]]}}),
     "no method": lambda: report.curve_panels({"digits": {}}),
     "no epochs": lambda: report.curve_panels({"digits": {"lace": [[]]}}),
     "no run": lambda: report.learning_curves({}),

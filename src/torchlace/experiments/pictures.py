@@ -90,11 +90,19 @@ def collect_curves(
         for names in _alike(rows):
             tasks = [task.name for task in rows[names[0]]]
             finished = [records[n].line for n in tasks if n in records and records[n].finished]
+            for line in finished:
+                if "validation" not in line:
+                    raise ValueError(f"the line of {line['run']} has no validation curve to draw")
             if finished:
                 parts = zip(*(labels[name].split(", ") for name in names), strict=False)
                 label = ", ".join(part[0] for part in takewhile(lambda p: len({*p}) == 1, parts))
-                curves = [line["validation"]["accuracy"] for line in finished]
-                found.setdefault(title, {})[label or labels[names[0]]] = curves
+                label = label or labels[names[0]]
+                if label in found.setdefault(title, {}):
+                    raise ValueError(
+                        f"{experiment.name} has several columns {title!r} with rows {label!r}: "
+                        "give them labels of their own"
+                    )
+                found[title][label] = [line["validation"]["accuracy"] for line in finished]
     if not found:
         raise ValueError(f"there is no finished run of {experiment.name} to draw: run it first")
     return found

@@ -43,13 +43,13 @@ def cross_entropy(
     if margin is not None:
         index = _known(targets, ignore_index)[:, None]
         logits = logits.scatter(1, index, margin(logits.gather(1, index)))
-    if reduction == "mean" and not label_smoothing:
-        # One operation gives the sum and what to divide it by, where apart they take four.
+    if reduction == "mean" and weight is None and not label_smoothing and _wide(logits):
+        # One operation gives the sum and the number of samples, where apart they take four.
         likelihoods = torch.log_softmax(logits, dim=1)
-        total, mass = torch.ops.aten.nll_loss_forward(
-            likelihoods, targets, weight, _SUM, ignore_index
-        )
-        return _mean(total, mass, weight)
+        summed = torch.ops.aten.nll_loss_forward
+        total, count = summed(likelihoods, targets, None, _SUM, ignore_index)
+        mean: Tensor = total / count.clamp_min(1)
+        return mean
     losses = F.cross_entropy(
         logits,
         targets,
@@ -168,14 +168,14 @@ def reduce(
         return losses.sum()
     counted = targets.long() != ignore_index
     if weight is None:
-        return _mean(losses.sum(), counted.sum(), weight)
-    weights = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0)
-    return _mean(losses.sum(), weights.sum(), weight)
+        return losses.sum() / counted.sum().clamp_min(1)
+    mass = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0).sum()
+    return losses.sum() / torch.where(mass > 0, mass, 1)
 
 
-def _mean(total: Tensor, mass: Tensor, weight: Tensor | None) -> Tensor:
-    """``total / mass``, and 0 of nothing; a mass without class weights is a number of samples."""
-    return total / (mass.clamp_min(1) if weight is None else torch.where(mass > 0, mass, 1))
+def _wide(logits: Tensor) -> bool:
+    """Whether autocast would leave the type as it is."""
+    return logits.dtype in (torch.float32, torch.float64)
 
 
 def _known(targets: Tensor, ignore_index: int) -> Tensor:

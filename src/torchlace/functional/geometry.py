@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def unit(vectors: Tensor, length: float = 1.0) -> Tensor:
-    """Scale the last dimension to length one, or another, at any magnitude; zero stays zero.
+def unit(vectors: Tensor) -> Tensor:
+    """Scale the last dimension to length one, at any magnitude; zero vectors stay zero.
 
     Squares neither overflow nor underflow (features of 1e±20 in fp32 are fine), and the gradient at
     a zero vector is finite.
@@ -25,10 +25,9 @@ def unit(vectors: Tensor, length: float = 1.0) -> Tensor:
         # The compiler fuses these by itself, and traces no function with a forward derivative.
         vectors = vectors / magnitude(vectors)
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-        vectors = vectors / torch.where(lengths > 0, lengths, 1)
-        return vectors if length == 1 else vectors * length
-    scaled: Tensor = _Unit.apply(vectors, length)[0]
-    return scaled
+        return vectors / torch.where(lengths > 0, lengths, 1)
+    directions: Tensor = _Unit.apply(vectors)[0]
+    return directions
 
 
 def cosine(vectors: Tensor, others: Tensor) -> Tensor:
@@ -46,12 +45,11 @@ def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Ten
     """:func:`cosine` times ``scale``, the scale applied to the smaller matrix.
 
     Example:
-        >>> cosine_logits(torch.eye(2), torch.eye(2), 16.0)
-        tensor([[16.,  0.],
-                [ 0., 16.]])
+        >>> cosine_logits(torch.eye(2), torch.eye(2), 30.0)
+        tensor([[30.,  0.],
+                [ 0., 30.]])
     """
-    vectors = unit(vectors) * scale if isinstance(scale, Tensor) else unit(vectors, scale)
-    return vectors @ unit(others).mT
+    return (unit(vectors) * scale) @ unit(others).mT
 
 
 def angle(vectors: Tensor, others: Tensor) -> Tensor:
@@ -124,47 +122,39 @@ def ace(
 
 
 class _Unit(torch.autograd.Function):
-    """Vectors of ``length`` and their former lengths over it.
-
-    By hand: two passes forward and two backward, instead of a dozen.
-    """
+    """Directions and lengths. By hand: two passes forward and two backward, instead of a dozen."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(vectors: Tensor, length: float) -> tuple[Tensor, Tensor]:
-        ratios = row_lengths(vectors)
-        ratios = ratios if length == 1 else ratios / length
-        return vectors / ratios, ratios
+    def forward(vectors: Tensor) -> tuple[Tensor, Tensor]:
+        lengths = row_lengths(vectors)
+        return vectors / lengths, lengths
 
     @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]
-    ) -> None:
-        ctx.square = inputs[1] ** 2
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*output)
         ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def jvp(ctx: Any, tangents: Tensor, _: None) -> tuple[Tensor, Tensor]:
-        scaled, ratios = ctx.saved_tensors
-        along = (scaled * tangents).sum(-1, keepdim=True) / ctx.square
-        return (tangents - along * scaled) / ratios, along
+    def jvp(ctx: Any, tangents: Tensor) -> tuple[Tensor, Tensor]:
+        directions, lengths = ctx.saved_tensors
+        along = (directions * tangents).sum(-1, keepdim=True)
+        return (tangents - along * directions) / lengths, along
 
     @staticmethod
     def backward(
-        ctx: Any, of_scaled: Tensor | None, of_ratios: Tensor | None
-    ) -> tuple[Tensor | None, None]:
-        scaled, ratios = ctx.saved_tensors
+        ctx: Any, of_directions: Tensor | None, of_lengths: Tensor | None
+    ) -> Tensor | None:
+        directions, lengths = ctx.saved_tensors
         slope: Tensor | None = None
-        if of_scaled is not None:
-            along = (of_scaled * scaled).sum(-1, keepdim=True)
-            slope = torch.addcmul(of_scaled, along, scaled, value=-1 / ctx.square) / ratios
-        if of_ratios is not None:
-            of_ratios = of_ratios * scaled / ctx.square
-            slope = of_ratios if slope is None else slope + of_ratios
-        return slope, None
+        if of_directions is not None:
+            along = (of_directions * directions).sum(-1, keepdim=True)
+            slope = torch.addcmul(of_directions, along, directions, value=-1) / lengths
+        if of_lengths is not None:
+            slope = of_lengths * directions if slope is None else slope + of_lengths * directions
+        return slope
 
 
 # Torch asks for the signature at every call, and working it out takes a quarter of the call.

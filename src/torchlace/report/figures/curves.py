@@ -68,12 +68,16 @@ def curve_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
         >>> figure.axes[0].lines[0].get_ydata().tolist()
         [75.0, 89.0, 89.0]
     """
+    seeds = [curves for rows in panels.values() for curves in rows.values()]
+    if not (panels and all(panels.values()) and all(map(len, seeds))):
+        raise ValueError("every panel needs at least one method, and every method a seed")
+    if not all(len(curve) and np.isfinite(curve).all() for curves in seeds for curve in curves):
+        raise ValueError("every curve needs at least one epoch, and numbers only")
     methods = list(dict.fromkeys(name for rows in panels.values() for name in rows))
-    if not methods or not all(c for rows in panels.values() for s in rows.values() for c in s):
-        raise ValueError("curves need at least one method, with at least one epoch each")
+    names = [shorten(name, 36) for name in methods]
     across = min(3, len(panels))
     down = -(-len(panels) // across)
-    columns = max(1, min(5, len(methods), 105 // (8 + max(map(len, methods)))))
+    columns = max(1, min(5, len(methods), 105 // (8 + max(map(len, names)))))
     figure = blank(PAGE, 2.3 * down + 0.2 + 0.16 * -(-len(methods) // columns))
     look = dict(zip(methods, palette(len(methods)), strict=True))
     for place, (title, rows) in enumerate(panels.items(), start=1):
@@ -88,7 +92,7 @@ def curve_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
         _close_up(axes, best)
     handles = {line.get_label(): line for axes in figure.axes for line in axes.lines}
     shown = [handles[name] for name in methods]
-    figure.legend(shown, methods, loc="outside lower center", ncols=columns)
+    figure.legend(shown, names, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -100,15 +104,19 @@ def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> None:
-    """Leave out the steep start, and name what ends below."""
+    """Leave out the steep start, and name what ends below: two of many methods at most."""
     curves = [curve for several in best.values() for curve in several]
-    bottom = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
-    top = max(float(curve[-1]) for curve in curves)
-    axes.set_ylim(bottom - 0.01 * (top - bottom), top + 0.06 * (top - bottom) + 1e-3)
     ends = {name: _mean(several)[-1] for name, several in best.items()}
-    below = [f"{name}: {end:.1f}" for name, end in ends.items() if end < bottom]
-    place: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
-    axes.text(0.99, 0.02, "\n".join(below), **place)
+    start = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
+    bottom = min(start, sorted(ends.values())[2 if len(ends) > 4 else 0])
+    top = max(float(curve[-1]) for curve in curves)
+    margin = 0.04 * max(top - bottom, 1)
+    axes.set_ylim(bottom - margin, top + margin)
+    axes.set_xlim(0, 1.03 * max(2, *map(len, curves)))
+    below = [f"{shorten(n, 36)}: {end:.1f}" for n, end in ends.items() if end < bottom - margin]
+    look: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    axes.text(0.99, 0.02, "\n".join(below), zorder=5, **look)
 
 
 def _line(
