@@ -121,9 +121,16 @@ def _latex(table: Table) -> str:
         if plain and text.style:
             command = {"bold": "textbf", "underline": "underline", "code": "texttt"}[text.style]
             plain = f"\\{command}{{{plain}}}"
-        if text.below:
-            return f"\\shortstack{{{plain}\\\\{{\\footnotesize {_latex_text(text.below)}}}}}"
         return plain
+
+    def below(text: Text) -> str:
+        return f"{{\\scriptsize {_latex_text(text.below)}}}" if text.below else ""
+
+    def written(row: list[Text]) -> str:
+        lines = [" & ".join(map(show, row))]
+        if any(text.below for text in row):
+            lines.append(" & ".join(map(below, row)))
+        return " \\\\\n".join(lines) + r" \\"
 
     parts = [
         f"% {' '.join(table.experiment.title.split())}\n"
@@ -131,7 +138,9 @@ def _latex(table: Table) -> str:
         "% \\usepackage{graphicx} brings \\resizebox{\\linewidth}{!}{...}, which makes it fit."
     ]
     for sheet in _sheets(table):
-        lines = [" & ".join(show(text) for text in row) + r" \\" for row in sheet.rows]
+        lines = [*map(written, sheet.rows)]
+        if any(text.below for row in sheet.rows for text in row):
+            lines = "\n\\addlinespace\n".join(lines).split("\n")
         header = " & ".join(_latex_text(name) for name in sheet.header) + r" \\"
         layout = "l" * len(sheet.header)
         parts.append(
@@ -143,7 +152,10 @@ def _latex(table: Table) -> str:
                 ]
             )
         )
-    return "\n\n".join([*parts, *(f"% {note}" for note in table.notes)]) + "\n"
+    # A paragraph between the tables, unless they are taken apart.
+    first, *rest = parts
+    tables = "\n\n\\bigskip\n".join(rest)
+    return "\n\n".join([first, tables, *(f"% {note}" for note in table.notes)]) + "\n"
 
 
 def _html(table: Table, folder: Path) -> str:
@@ -230,4 +242,5 @@ def _latex_text(text: str) -> str:
     special |= {"<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}"}
     special |= {"^": r"\textasciicircum{}", "–": "--"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
-    return "".join(special.get(character, character) for character in text)
+    escaped = "".join(special.get(character, character) for character in text)
+    return re.sub(r"(?<![\w.)}])-(?=\.?\d)", "$-$", escaped)  # a minus, where a hyphen is shorter
