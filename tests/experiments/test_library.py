@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 from experiments.grids import GRID
@@ -27,6 +28,11 @@ def test_the_papers_experiments_have_their_size():
         **{"figure2": 8, "figure3": 2, "cost": 6 * 2, "quick": 11 * 3},
         **{"controls": 3 * (4 * 3 + 2), "settings": 10 * 3 * 2, "steady": 6 * 3 * 3},
     }
+
+
+def test_the_example_of_a_grid_of_ones_own_is_one():
+    path = Path(__file__).parents[2] / "examples" / "shrinkage.yaml"
+    assert len(names(path)) == 8 * 8
 
 
 def test_tables_share_their_runs():
