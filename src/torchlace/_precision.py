@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,3 +52,15 @@ class FullPrecisionBuffers(nn.Module):
             if new is not None and old is not None and new.dtype in (torch.half, torch.bfloat16):
                 self._buffers[name] = old.to(device=new.device, dtype=torch.float32)
         return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
+    ) -> None:
+        # States of earlier versions hold scalars where there is one entry now: what moves may not
+        # be a scalar, which can't be spread over devices and whose moves torch 2.11 loses when it
+        # compiles in fp64.
+        for name, own in {**self._parameters, **self._buffers}.items():
+            saved = state_dict.get(prefix + name)
+            if isinstance(saved, Tensor) and own is not None and (saved.dim(), own.dim()) == (0, 1):
+                state_dict[prefix + name] = saved[None]
+        super()._load_from_state_dict(state_dict, prefix, *args, **options)

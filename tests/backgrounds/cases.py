@@ -72,6 +72,19 @@ def batches(
     return found
 
 
+def absolute(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state whose moments are in the units of the features: when the unit moves is no matter."""
+    powers = {"covariance": 2, "variance": 2, "sketch": 2, "third": 3, "fourth": 4}
+    found = {}
+    for name, value in state.items():
+        owner, _, part = name.rpartition("running_")
+        if part in powers:
+            value = value * state[f"{owner}running_unit"] ** powers[part]
+        if part != "unit":
+            found[name] = value
+    return found
+
+
 def trained(case: Case, steps: int = 7, **options: Any) -> tl.backgrounds.Background:
     """In fp64, away from its start: by training steps, or by a random move of its parameters."""
     background = case.build(dtype=torch.float64, **options)

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import torchlace as tl
 from torchlace.backgrounds import advance, refreshing
+from torchlace.functional import unit
 
 
 def learn(background, stream):
@@ -119,6 +120,28 @@ def test_bad_first_batch_leaves_the_identity(case):
     background.observe(features * torch.nan, targets)
     assert_close(background.precision, fresh.precision)
     assert_close(background.mean, fresh.mean)
+
+
+@pytest.mark.parametrize("rate", [0.1, 10.0])
+@each(PLAIN_RUNNING)
+def test_features_may_shrink_and_grow_between_refreshes(case, rate):
+    """By 1e18 in 18 steps; a unit that stood still would lose them."""
+    single, double = case.build(refresh_every=4), case.build(refresh_every=4, dtype=torch.float64)
+    for step, (features, targets) in enumerate(batches(18)):
+        features = features * rate**step
+        double.observe(features, targets)
+        single.observe(features.float(), targets)
+    single.refresh()
+    double.refresh()
+    assert_close(single.mean.double(), double.mean, rtol=1e-3, atol=1e-3 * rate**17)
+    size = rate**17
+    probe = batches(1, seed=4)[0][0] * size
+    if isinstance(single, tl.backgrounds.ClasswiseBackground):
+        signs = torch.eye(WIDTH, dtype=torch.float64)[:4]
+        found = single.cosines(probe.float(), signs.float()), double.cosines(probe, signs)
+    else:
+        found = tuple(unit(b.whiten(p)) for b, p in ((single, probe.float()), (double, probe)))
+    assert_close(found[0].double(), found[1], rtol=0, atol=2e-2)
 
 
 @pytest.mark.parametrize("size", [1e-20, 1.0, 1e18])

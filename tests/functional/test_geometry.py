@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.func import jacrev, vmap
 from torch.testing import assert_close
 
 from torchlace.functional import angle, cosine, cosine_logits, unit
@@ -41,11 +42,61 @@ def test_unit_of_nothing():
     assert unit(torch.zeros(3, 0)).shape == (3, 0)
 
 
-@pytest.mark.parametrize("function", [unit, lambda x: cosine(x, rows(2, seed=1))])
-def test_gradients(function):
-    inputs = rows(3).requires_grad_()
-    assert torch.autograd.gradcheck(function, inputs)
-    assert torch.autograd.gradgradcheck(function, inputs)
+def logits(vectors, others):
+    return cosine_logits(vectors, others, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [(unit, rows(3)[None]), (logits, (rows(3), rows(2, seed=1)))],
+    ids=["unit", "logits"],
+)
+def test_gradients(function, inputs):
+    inputs = tuple(each.requires_grad_() for each in inputs)
+    assert torch.autograd.gradcheck(
+        function, inputs, check_forward_ad=True, check_batched_grad=True
+    )
+    assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_logits_where_one_side_is_frozen(frozen):
+    both = [rows(3).requires_grad_(), rows(2, seed=1).requires_grad_()]
+    weights = rows(3, 2, seed=2)
+    expected = torch.autograd.grad((logits(*both) * weights).sum(), both[1 - frozen])
+    both[frozen] = both[frozen].detach()
+    assert_close(torch.autograd.grad((logits(*both) * weights).sum(), both[1 - frozen]), expected)
+
+
+def test_logits_read_no_memory_that_was_not_written():
+    vectors, others = rows(3).requires_grad_(), rows(2, seed=1)
+    expected = logits(vectors, others)
+    slope = torch.autograd.grad(expected.sum(), vectors)[0]
+    torch.use_deterministic_algorithms(True)  # fills fresh memory with NaN
+    try:
+        assert_close(logits(vectors, others), expected)
+        assert_close(torch.autograd.grad(logits(vectors, others).sum(), vectors)[0], slope)
+        each = vmap(jacrev(lambda row: logits(row[None], others)[0]))(vectors.detach())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_close(each.sum(1), slope)
+
+
+def test_logits_under_autocast():
+    vectors, others = rows(3, dtype=torch.float32).requires_grad_(), rows(2, dtype=torch.float32)
+    expected = logits(vectors, others)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = logits(vectors, others)
+    assert found.dtype == torch.bfloat16
+    assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+    slopes = [torch.autograd.grad(each.float().sum(), vectors)[0] for each in (found, expected)]
+    assert slopes[0].dtype == torch.float32
+    assert_close(*slopes)
+
+
+def test_logits_of_more_dimensions():
+    found = logits(rows(6).view(2, 3, 5), rows(2, seed=1))
+    assert_close(found, logits(rows(6), rows(2, seed=1)).view(2, 3, 2))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -107,6 +107,45 @@ def test_magnitude_may_change():
     assert_close(covariance(moments), covariances, rtol=1e-2, atol=1e-8)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_unit_need_not_follow_every_batch(groups):
+    batches = [(x * (1 + step), w) for step, (x, w) in enumerate(stream([8] * 9, groups))]
+    moments = run(batches[:1], 0.9)
+    for features, weights in batches[1:]:
+        unit = moments.unit.item()
+        moments = update_moments(moments, features, weights, 0.9, rescale=False)
+        assert moments.unit.item() == unit
+    always = run(batches, 0.9)
+    assert always.unit.item() != unit
+    assert_close(moments.mean, naive(batches, 0.9)[0])
+    assert_close(covariance(moments), naive(batches, 0.9)[1])
+    for part, power in (("third", 3), ("fourth", 4)):
+        ratio = always.unit / moments.unit
+        assert_close(getattr(moments, part), getattr(always, part) * ratio**power)
+
+
+def test_a_batch_far_beyond_the_unit_waits_for_it():
+    (features, weights), (more, others) = ((x.float(), w.float()) for x, w in stream([16, 16]))
+    known = update_moments(empty_moments(1, D), features, weights, 0.9)
+    far = 1e12 * more
+    still = update_moments(known, far, others, 0.9, rescale=False)
+    assert_close(still.mean, known.mean)
+    assert_close(still.covariance, known.covariance)
+    moved = update_moments(known, far, others, 0.9)
+    assert moved.mean.abs().max() > 1e10
+    assert moved.covariance.isfinite().all()
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+def test_zeros_leave_the_unit_at_one(rescale):
+    moments = empty_moments(1, D)
+    for _ in range(3):
+        moments = update_moments(moments, torch.zeros(4, D), None, 0.9, rescale=rescale)
+    assert moments.unit == 1
+    assert moments.mass > 0
+    assert not any(part.any() for part in (moments.mean, moments.covariance, moments.fourth))
+
+
 def test_the_unit_follows_the_samples_after_nothing():
     batches = [(x * 1e-20, w) for x, w in stream([0, 16])]
     moments = run(batches, 0.9, torch.float32)

@@ -88,6 +88,30 @@ def test_copies_share_nothing(case):
 
 
 @every_case
+def test_scalars_of_earlier_states_are_loaded(case):
+    head = make(case)
+    move(head, 3)
+    state = dict(head.state_dict())
+    short = {name: value for name, value in state.items() if value.shape == (1,)}
+    loaded = make(case)
+    loaded.load_state_dict({**state, **{name: value[0] for name, value in short.items()}})
+    assert_close(dict(loaded.state_dict()), state, **SAME)
+
+
+@every_case
+def test_no_scalar_moves_in_training(case):
+    """Torch 2.11 compiles in fp64 as if scalars stood still."""
+    head = make(case)
+    before = copy.deepcopy(dict(head.named_buffers()))
+    move(head, 3)
+    assert all(
+        torch.equal(buffer, before[name])
+        for name, buffer in head.named_buffers()
+        if not buffer.dim()
+    )
+
+
+@every_case
 def test_state_of_another_shape_is_refused(case):
     with pytest.raises(RuntimeError, match="size mismatch"):
         make(case, classes=CLASSES + 1).load_state_dict(make(case).state_dict())

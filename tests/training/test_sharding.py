@@ -110,11 +110,3 @@ def test_it_is_put_together_a_tensor_at_a_time_where_it_is_written(tmp_path):
 
 def test_every_process_takes_its_part_alone(tmp_path):
     in_two_processes(take_apart, tmp_path)
-
-
-def test_a_scale_that_was_saved_as_a_scalar_is_loaded():
-    state = model().state_dict()
-    state["head.log_scale"] = torch.tensor(2.0)
-    loaded = model()
-    loaded.load_state_dict(state)
-    assert_close(loaded.head.scale.detach(), torch.tensor(2.0).exp())

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace.backgrounds.running import Running, constant_when_compiled, transforming
+from torchlace._transforms import transforming
+from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import (
     Moments,
     cholesky_whitening,
@@ -52,8 +53,7 @@ class Whitener:
 
     def whitening(self, moments: Moments) -> Tensor:
         """W with WᵀW the inverse of the shrunk covariance, (G, d, d)."""
-        unit = torch.where(moments.unit > 0, moments.unit, 1)
-        return self.factor(self.shrunk(moments)) / unit
+        return self.factor(self.shrunk(moments)) / moments.unit
 
     def factor(self, covariance: Tensor) -> Tensor:
         """W with W Σ Wᵀ = I for a covariance that is shrunk already."""
@@ -88,6 +88,11 @@ class MomentsBackground(Running):
         for name, value in empty._asdict().items():
             self.register_buffer(f"running_{name}", value)
 
+    def _forget(self) -> None:
+        for value in self.moments:
+            value.zero_()
+        self.moments.unit.fill_(1)
+
     @property
     def moments(self) -> Moments:
         """The running statistics."""
@@ -103,6 +108,7 @@ class MomentsBackground(Running):
             self._reduction(),
             covariance=self.has_covariance,
             fourth=self.has_covariance and self.whitener.adaptive,
+            rescale=self._rescales(),
             # A fresh d × d matrix costs as much as the product; the compiler needs no telling, and
             # torch.func forbids it.
             inplace=not (torch.compiler.is_compiling() or transforming()),
@@ -173,8 +179,7 @@ class Estimated(MomentsBackground):
     def reset_parameters(self) -> None:
         """Forget everything: zero mean, identity whitening."""
         with torch.no_grad():
-            for value in self.moments:
-                value.zero_()
+            self._forget()
             self.whitening.zero_().fill_diagonal_(1)
             self._clock.zero_()
 

@@ -9,7 +9,15 @@ from torchlace._checks import check_count, check_number
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky
-from torchlace.functional.moments import deviations, largest, merge, only_finite, scatter_rows
+from torchlace.functional.moments import (
+    deviations,
+    follow,
+    largest,
+    merge,
+    only_finite,
+    reach,
+    scatter_rows,
+)
 
 
 class LearnedLowRank(Background):
@@ -133,7 +141,7 @@ class LowRank(Running):
         place = torch.empty(0, device=device, dtype=dtype)
         place = place.to(torch.promote_types(place.dtype, torch.float32))
         vector, matrix = (in_features,), (in_features, self.rank)
-        shapes: dict[str, tuple[int, ...]] = {"running_mass": (), "running_unit": ()}
+        shapes: dict[str, tuple[int, ...]] = {"running_mass": (1,), "running_unit": (1,)}
         shapes["running_mean"] = vector
         shapes |= {"running_variance": vector, "running_sketch": matrix, "probe": matrix}
         shapes |= {"deviation": vector, "down": matrix, "up": matrix}
@@ -148,6 +156,7 @@ class LowRank(Running):
         with torch.no_grad():
             for buffer in self.buffers():
                 buffer.zero_()
+            self.running_unit.fill_(1)
             # Drawn from a fixed seed: all processes must sketch with the same matrix.
             drawn = torch.randn(self.probe.shape, generator=torch.Generator().manual_seed(0))
             self.probe.copy_(drawn)
@@ -176,23 +185,28 @@ class LowRank(Running):
         shifted = deviations(features, self.running_mean, None if targets is None else counted)
         count = counted.sum(0, keepdim=True, dtype=shifted.dtype)
         sums = torch.cat([largest(shifted), count, shifted.sum(0)])
-        finite, sums = only_finite(sums if reduction is None else reduction(sums))
-        mass, unit, weights = self.running_mass, self.running_unit, finite & counted
-        step = merge(mass, unit, weights, sums[1], sums[2:], sums[0], self.decay)
+        rescales, unit = self._rescales(), self.running_unit
+        limit = None if rescales or not self.has_covariance else reach(unit)
+        finite, sums = only_finite(sums if reduction is None else reduction(sums), limit)
+        if rescales and self.has_covariance:
+            new, ratio = follow(unit, self.running_variance.amax(), sums[:1])
+            self.running_variance.mul_(ratio.square())
+            self.running_sketch.mul_(ratio.square())
+            unit.copy_(new)
+        step = merge(self.running_mass[0], finite & counted, sums[1], sums[2:], self.decay)
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:
             return
 
         shifted = torch.where(finite, shifted, step.shift)
-        rows, past = scatter_rows(shifted, step, self.running_unit)
+        rows = scatter_rows(shifted, step, unit)
         if reduction is None:
             sums = self._products(rows)
         else:
             sums = reduction(self._products(rows[:-1])) + self._products(rows[-1:])
-        self.running_variance.mul_(past).add_(sums[:, 0])
-        self.running_sketch.mul_(past).add_(sums[:, 1:])
-        self.running_unit.copy_(step.unit)
+        self.running_variance.mul_(step.keep).add_(sums[:, 0])
+        self.running_sketch.mul_(step.keep).add_(sums[:, 1:])
 
     def _products(self, rows: Tensor) -> Tensor:
         """The variances and the sketch of Σ = rowsᵀ·rows, (d, 1 + r)."""
@@ -218,8 +232,7 @@ class LowRank(Running):
         upper = (identity + lower).mT
         inner = torch.linalg.solve_triangular(lower, identity, upper=False)
         inner = torch.linalg.solve_triangular(upper, inner, upper=True)
-        unit = torch.where(self.running_unit > 0, self.running_unit, 1)
-        return rest.sqrt() * unit, down, down @ inner
+        return rest.sqrt() * self.running_unit, down, down @ inner
 
     @constant_when_compiled
     def _amount(self) -> float:

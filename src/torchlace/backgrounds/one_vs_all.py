@@ -10,7 +10,7 @@ from torchlace.backgrounds.estimated import Method, Whitener, one_hot
 from torchlace.backgrounds.expansion import nonzero, ratio, scaled
 from torchlace.backgrounds.running import Running
 from torchlace.functional import cholesky, shrink, unit
-from torchlace.functional.moments import deviations, largest, merge, only_finite
+from torchlace.functional.moments import deviations, follow, largest, merge, only_finite, reach
 
 
 class OneVsAll(Running, ClasswiseBackground):
@@ -89,7 +89,7 @@ class OneVsAll(Running, ClasswiseBackground):
             "running_mass": (num_classes,),
             "running_mean": classes,
             "running_covariance": square,
-            "running_unit": (),
+            "running_unit": (1,),
             "means": classes,
             "origin": (in_features,),
             "whitening": square,
@@ -108,6 +108,7 @@ class OneVsAll(Running, ClasswiseBackground):
         with torch.no_grad():
             for buffer in self.buffers():
                 buffer.zero_()
+            self.running_unit.fill_(1)
             self.whitening.fill_diagonal_(1)
             self._clock.zero_()
 
@@ -178,11 +179,16 @@ class OneVsAll(Running, ClasswiseBackground):
         known, own = targets >= 0, targets.clamp_min(0)
         shifted = deviations(features, self.running_mean[own], known)
         sums = torch.cat([largest(shifted), members.sum(1), (members @ shifted).flatten()])
-        finite, sums = only_finite(sums if reduction is None else reduction(sums))
+        rescales, unit = self._rescales(), self.running_unit
+        limit = None if rescales or not self.has_covariance else reach(unit)
+        finite, sums = only_finite(sums if reduction is None else reduction(sums), limit)
         bound, count, total = sums.split([1, self.num_classes, self.means.numel()])
         total = total.view_as(self.means)
-        mass, unit, none = self.running_mass, self.running_unit, total[:, :0]  # no roots needed
-        step = merge(mass, unit, none, count, total, bound[0], self.decay)
+        if rescales and self.has_covariance:
+            new, ratio = follow(unit, self.running_covariance.diagonal().amax(), bound)
+            self.running_covariance.mul_(ratio.square())
+            unit.copy_(new)
+        step = merge(self.running_mass, total[:, :0], count, total, self.decay)  # no roots needed
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:
@@ -190,15 +196,14 @@ class OneVsAll(Running, ClasswiseBackground):
 
         shift = step.shift[own]
         shifted = torch.where((finite & known)[:, None], shifted, shift)
-        centred = (shifted - shift) / step.length
+        centred = (shifted - shift) / unit
         scatter = centred.mT @ centred
         scatter = scatter if reduction is None else reduction(scatter)
-        drift = step.shift / step.length
+        drift = step.shift / unit
         scatter = scatter + ((step.keep * step.mass)[:, None] * drift).mT @ drift
         everyone = step.divisor.sum()
-        past = (1 - count.sum() / everyone) * (self.running_unit / step.length).square()
+        past = 1 - count.sum() / everyone
         self.running_covariance.mul_(past).add_(scatter / everyone)
-        self.running_unit.copy_(step.unit)
 
     def _derive(self) -> tuple[Tensor, ...]:
         share = self.running_mass / nonzero(self.running_mass.sum())
@@ -208,7 +213,7 @@ class OneVsAll(Running, ClasswiseBackground):
         means = origin + pull[:, None] * offsets
         if not self.has_covariance:
             return means, origin, offsets, pull
-        length = nonzero(self.running_unit)
+        length = self.running_unit
         shrunk = shrink(self.running_covariance, self.whitener.least())
         whitening = self.whitener.factor(shrunk)
         centers = (offsets / length) @ whitening.mT

@@ -149,8 +149,7 @@ class OneVsOne(MomentsBackground, _Opponents):
     def reset_parameters(self) -> None:
         """Forget everything: zero means, identity whitenings."""
         with torch.no_grad():
-            for value in self.moments:
-                value.zero_()
+            self._forget()
             identity = torch.eye(self.in_features, dtype=self.whitening.dtype)
             self.whitening.copy_(identity.expand_as(self.whitening))
             self._clock.zero_()

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from torchlace._checks import check_count, check_feature_shape, check_number, check_target_shape
+from torchlace._transforms import transforming
 from torchlace.backgrounds.base import Background
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -103,8 +104,21 @@ class Running(Background):
             # A Python branch on the counter would be compiled once for every step.
             due = self._clock % self.refresh_every == 0
             self._store(torch.cond(due, self._contiguous, self._current, ()))
-        elif self.steps % self.refresh_every == 0 if self.forced is None else self.forced:
+        elif self._due():
             self._store(self._derive())
+
+    def _due(self) -> bool:
+        return self.steps % self.refresh_every == 0 if self.forced is None else self.forced
+
+    def _rescales(self) -> bool:
+        """Whether the unit of the covariance follows the features in this step.
+
+        It does where the whitening is refreshed, and while there is little to go by; compiled,
+        always: there it costs nothing.
+        """
+        if torch.compiler.is_compiling():
+            return True
+        return self._due() or (self.forced is None and self.steps < self.refresh_every)
 
     def _contiguous(self) -> tuple[Tensor, ...]:
         return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
@@ -200,18 +214,6 @@ def advance(module: nn.Module, steps: int) -> None:
         if isinstance(part, Running):
             part._clock += steps
             part._kept.clear()
-
-
-def transforming() -> bool:
-    """Whether a transform of torch.func (grad, vmap, ...) is at work.
-
-    Example:
-        >>> transforming(), torch.func.vmap(lambda x: x + transforming())(torch.zeros(1))
-        (False, tensor([1.]))
-    """
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def constant_when_compiled(function: Function) -> Function:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from torchlace._transforms import transforming
+
 
 def unit(vectors: Tensor) -> Tensor:
     """Scale the last dimension to length one, at any magnitude; zero vectors stay zero.
@@ -38,18 +40,22 @@ def cosine(vectors: Tensor, others: Tensor) -> Tensor:
         tensor([[ 0.7071,  0.0000],
                 [ 0.7071, -1.0000]])
     """
-    return unit(vectors) @ unit(others).mT
+    return cosine_logits(vectors, others, 1.0)
 
 
 def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Tensor:
-    """:func:`cosine` times ``scale``, the scale applied to the smaller matrix.
+    """:func:`cosine` times ``scale``.
 
     Example:
         >>> cosine_logits(torch.eye(2), torch.eye(2), 30.0)
         tensor([[30.,  0.],
                 [ 0., 30.]])
     """
-    return (unit(vectors) * scale) @ unit(others).mT
+    plain = torch.compiler.is_compiling() or isinstance(scale, Tensor)
+    if plain or vectors.dim() != 2 or others.dim() != 2:
+        return (unit(vectors) * scale) @ unit(others).mT
+    logits: Tensor = _Cosine.apply(vectors, others, scale)[0]
+    return logits
 
 
 def angle(vectors: Tensor, others: Tensor) -> Tensor:
@@ -139,26 +145,96 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangents: Tensor) -> tuple[Tensor, Tensor]:
-        directions, lengths = ctx.saved_tensors
-        along = (directions * tangents).sum(-1, keepdim=True)
-        return (tangents - along * directions) / lengths, along
+        return _turned(tangents, *ctx.saved_tensors)
 
     @staticmethod
     def backward(
         ctx: Any, of_directions: Tensor | None, of_lengths: Tensor | None
     ) -> Tensor | None:
-        directions, lengths = ctx.saved_tensors
-        slope: Tensor | None = None
-        if of_directions is not None:
-            along = (of_directions * directions).sum(-1, keepdim=True)
-            slope = torch.addcmul(of_directions, along, directions, value=-1) / lengths
-        if of_lengths is not None:
-            slope = of_lengths * directions if slope is None else slope + of_lengths * directions
-        return slope
+        return _pulled(of_directions, of_lengths, *ctx.saved_tensors)
+
+
+class _Cosine(torch.autograd.Function):
+    """Scaled cosines, and the directions and lengths of both sides.
+
+    One function, so that the scale rides on the products and Python is entered once each way; the
+    directions are results too, so that second derivatives go through them.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(vectors: Tensor, others: Tensor, scale: float) -> tuple[Tensor, ...]:
+        lengths, sizes = row_lengths(vectors), row_lengths(others)
+        directions, classes = vectors / lengths, others / sizes
+        return _scaled(directions, classes.mT, scale), directions, lengths, classes, sizes
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]
+    ) -> None:
+        ctx.save_for_backward(*output[1:])
+        ctx.save_for_forward(*output[1:])
+        ctx.scale = inputs[2]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def jvp(
+        ctx: Any, tangents: Tensor | None, others: Tensor | None, _: None
+    ) -> tuple[Tensor, ...]:
+        directions, lengths, classes, sizes = ctx.saved_tensors
+        zero = torch.zeros_like
+        turn = _turned(zero(directions) if tangents is None else tangents, directions, lengths)
+        spin = _turned(zero(classes) if others is None else others, classes, sizes)
+        logits = (turn[0] @ classes.mT + directions @ spin[0].mT) * ctx.scale
+        return logits, *turn, *spin
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor | None, *slopes_of_parts: Tensor | None) -> Any:
+        directions, lengths, classes, sizes = ctx.saved_tensors
+        to_directions, to_lengths, to_classes, to_sizes = slopes_of_parts
+        slopes = None if slopes is None else slopes.to(directions.dtype)  # of autocast's halves
+        if slopes is not None and ctx.needs_input_grad[0]:
+            to_directions = _plus(to_directions, _scaled(slopes, classes, ctx.scale))
+        to_vectors = _pulled(to_directions, to_lengths, directions, lengths)
+        del to_directions
+        if slopes is not None and ctx.needs_input_grad[1]:
+            to_classes = _plus(to_classes, _scaled(slopes.mT, directions, ctx.scale))
+        return to_vectors, _pulled(to_classes, to_sizes, classes, sizes), None
 
 
 # Torch asks for the signature at every call, and working it out takes a quarter of the call.
 _Unit.forward.__signature__ = inspect.signature(_Unit.forward)  # type: ignore[attr-defined]
+_Cosine.forward.__signature__ = inspect.signature(_Cosine.forward)  # type: ignore[attr-defined]
+
+
+def _turned(tangents: Tensor, directions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """How directions and lengths move with their vectors."""
+    along = (directions * tangents).sum(-1, keepdim=True)
+    return (tangents - along * directions) / lengths, along
+
+
+def _pulled(
+    of_directions: Tensor | None, of_lengths: Tensor | None, directions: Tensor, lengths: Tensor
+) -> Tensor | None:
+    """The slope of vectors from those of their directions and lengths."""
+    slope: Tensor | None = None
+    if of_directions is not None:
+        along = (of_directions * directions).sum(-1, keepdim=True)
+        slope = torch.addcmul(of_directions, along, directions, value=-1)
+        slope = slope / lengths if torch.is_grad_enabled() else slope.div_(lengths)
+    return slope if of_lengths is None else _plus(slope, of_lengths * directions)
+
+
+def _plus(slope: Tensor | None, more: Tensor) -> Tensor:
+    return more if slope is None else slope + more
+
+
+def _scaled(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    """``scale`` times a product of matrices, in one operation."""
+    if transforming():  # vmap would multiply what is left out by zero, NaN with it
+        return (left @ right) * scale
+    return torch.addmm(left.new_empty(1, 1), left, right, beta=0, alpha=scale)
 
 
 def row_lengths(vectors: Tensor) -> Tensor:
@@ -166,6 +242,9 @@ def row_lengths(vectors: Tensor) -> Tensor:
     lengths: Tensor
     if vectors.dtype == torch.float32 and vectors.device.type != "mps":
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
+        if not (torch.compiler.is_compiling() or transforming()):
+            # Rounded on the way out: one operation less.
+            return torch.threshold(lengths, 0, 1, out=vectors.new_empty(lengths.shape))
         lengths = lengths.to(torch.float32)
     else:
         size = magnitude(vectors)

@@ -25,7 +25,7 @@ class Moments(NamedTuple):
     covariance: Tensor
     """About the running mean, divided by unit², (G, d, d)."""
     unit: Tensor
-    """A common length, (); 0 before anything but zeros was seen."""
+    """A common length, (1,); 1 until anything but zeros was seen."""
     third: Tensor
     """Mean of ‖x - mean‖²(x - mean) / unit³, (G, d)."""
     fourth: Tensor
@@ -44,8 +44,10 @@ def empty_moments(
         tensor([[0., 0., 0.]])
     """
     vector, matrix = (groups, width), (groups, width, width)
-    shapes = ((groups,), vector, matrix, (), vector, (groups,), (groups,))
-    return Moments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
+    shapes = ((groups,), vector, matrix, (1,), vector, (groups,), (groups,))
+    moments = Moments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
+    moments.unit.fill_(1)
+    return moments
 
 
 def update_moments(
@@ -57,6 +59,7 @@ def update_moments(
     *,
     covariance: bool = True,
     fourth: bool = True,
+    rescale: bool = True,
     inplace: bool = False,
 ) -> Moments:
     """Merge a batch: earlier samples count ``decay`` times what they did, the new ones ``weights``.
@@ -75,6 +78,8 @@ def update_moments(
         reduce: sums a tensor over all processes; omitted for one process.
         covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
+        rescale: let the unit follow the samples, as it must for the first batch. Between two times
+            a batch counts for nothing where it lies a million units from the mean.
         inplace: overwrite mass, mean and covariance of ``moments``.
 
     Example:
@@ -90,26 +95,27 @@ def update_moments(
     elif weights.dtype != torch.bool:
         weights = weights.to(shifted.dtype)
     bound = largest(shifted)
+    limit = None if rescale or not covariance else reach(moments.unit)
     if reduce is None:
-        limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
-        finite = bound < limit
-        bound = torch.where(finite, bound, 0)
+        safe = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
+        finite = bound < (safe if limit is None else limit)
     else:
         sums = torch.cat([bound, *(part.flatten() for part in _sums(shifted, weights))])
-        finite, sums = only_finite(reduce(sums))
+        finite, sums = only_finite(reduce(sums), limit)
         # A sum of the largest entries of all processes bounds them all: no second collective.
         bound, count, squares, total = sums.split([1, groups, groups, groups * width])
         total = total.view(groups, width)
+    if rescale and covariance:
+        moments = _rescaled(moments, torch.where(finite, bound, 0), inplace)
     shifted, weights = torch.where(finite, shifted, 0), weights * finite
     if reduce is None:
         count, squares, total = _sums(shifted, weights)
-    step = merge(moments.mass, moments.unit, weights, count, total, bound[0], decay, inplace)
+    step = merge(moments.mass, weights, count, total, decay, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
-    merged = moments._replace(mass=step.mass, mean=mean, unit=step.unit)
+    merged = moments._replace(mass=step.mass, mean=mean)
     if not covariance:
-        return merged._replace(unit=moments.unit)
-    rows, past = scatter_rows(shifted, step, moments.unit)
-    past = past[:, None, None]
+        return merged
+    rows, past = scatter_rows(shifted, step, moments.unit), step.keep[:, None, None]
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
         add = past.baddbmm_ if inplace else past.baddbmm
@@ -118,7 +124,7 @@ def update_moments(
     batch, drift = rows[:, :-1], rows[:, -1:]
     sums = batch.mT @ batch
     if fourth:
-        centred = (shifted - step.shift[:, None]) / step.length
+        centred = (shifted - step.shift[:, None]) / moments.unit
         distances = centred.square().sum(-1)
         shares = weights / step.divisor[:, None]
         third = (shares * distances)[:, None] @ centred
@@ -150,41 +156,30 @@ class Merge(NamedTuple):
     """Roots of the shares of the batch's samples and, as the last, of all before, (..., N + 1)."""
     shift: Tensor
     """How far the mean moves, (..., d)."""
-    unit: Tensor
-    """The length in whose square covariances are kept from now on, ()."""
-    length: Tensor
-    """The unit as one may divide by it, ()."""
 
 
 def merge(
     mass: Tensor,
-    unit: Tensor,
     weights: Tensor,
     count: Tensor,
     total: Tensor,
-    bound: Tensor,
     decay: float,
     inplace: bool = False,
 ) -> Merge:
-    """Add samples of ``weights``, (..., N), that deviate by ``total``, none beyond ``bound``.
+    """Add samples of ``weights``, (..., N), that deviate from the mean by ``total``, (..., d).
 
     ``count`` is the sum of the weights in all processes. Without samples nothing moves and all is
     kept, even where the mass has decayed to nothing.
     """
-    tiny = torch.finfo(total.dtype).tiny
     mass = torch.add(count, mass, alpha=decay, out=mass if inplace else None)
-    divisor = mass.clamp_min(tiny)
+    divisor = mass.clamp_min(torch.finfo(total.dtype).tiny)
     keep = 1 - count / divisor
     roots = torch.cat([weights / divisor[..., None], keep[..., None]], dim=-1).sqrt()
-    # The unit falls as what once needed it fades; by no more than a square can bear at once.
-    kept = keep.mean().sqrt() if keep.numel() > 1 else roots[..., -1].reshape(())
-    unit = torch.maximum(unit * kept.clamp_min(1e-3), bound)
-    shift = total / divisor[..., None]
-    return Merge(mass, divisor, keep, roots, shift, unit, unit.clamp_min(tiny))
+    return Merge(mass, divisor, keep, roots, total / divisor[..., None])
 
 
-def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (..., N + 1, d) whose products are the new covariance, and the old one's factor, (...).
+def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
+    """Rows (..., N + 1, d) whose products the batch adds to the covariance.
 
     They are the samples about the new mean, and as the last how far the old mean lies from it: no
     covariance is ever a difference of large numbers.
@@ -192,11 +187,30 @@ def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> tuple[Tensor, Te
     Args:
         shifted: samples about the old mean, (..., N, d).
         step: what the batch does to the mean.
-        unit: the length before the batch, ().
+        unit: the length in whose square covariances are kept, (1,).
     """
-    shift, roots = step.shift[..., None, :], step.roots / step.length
-    rows = torch.cat([shifted - shift, shift], dim=-2) * roots[..., None]
-    return rows, (roots[..., -1] * unit).square()
+    shift = step.shift[..., None, :]
+    return torch.cat([shifted - shift, shift], dim=-2) * (step.roots / unit)[..., None]
+
+
+def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit that suits a covariance and a batch, and the old one in its terms.
+
+    Args:
+        unit: the unit so far, (1,).
+        variance: the largest variance, in units squared, ().
+        bound: the largest deviation in the batch, (1,).
+    """
+    # It falls by no more than a square can bear at once.
+    faded = torch.where(variance > 0, unit * variance.sqrt().clamp_min(1e-3), 0)
+    new = torch.maximum(faded, bound)
+    new = torch.where(new > 0, new, 1)
+    return new, (unit / new).clamp_max(1e3)
+
+
+def reach(unit: Tensor) -> Tensor:
+    """How far a sample may lie from the mean, (1,): fourth powers and their sums stay finite."""
+    return unit * float(torch.finfo(unit.dtype).max ** (1 / 6))
 
 
 def deviations(features: Tensor, mean: Tensor, counted: Tensor | None) -> Tensor:
@@ -210,9 +224,14 @@ def deviations(features: Tensor, mean: Tensor, counted: Tensor | None) -> Tensor
     return features - mean
 
 
-def only_finite(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether the sums of a batch are finite, (1,), and the sums, or zeros in their place."""
+def only_finite(sums: Tensor, limit: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Whether a batch counts, (1,), and its sums, or zeros in their place.
+
+    It does if they are finite, and the first of them, its largest deviation, within ``limit``.
+    """
     finite = largest(sums) < torch.inf
+    if limit is not None:
+        finite = finite & (sums[:1] < limit)
     return finite, torch.where(finite, sums, 0)
 
 
@@ -232,16 +251,29 @@ def _sums(shifted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return weights.sum(1), weights.square().sum(1), (weights[:, None] @ shifted)[:, 0]
 
 
+def _rescaled(moments: Moments, bound: Tensor, inplace: bool) -> Moments:
+    """The same moments in a unit that suits a batch of deviations up to ``bound`` too."""
+    variance = moments.covariance.diagonal(dim1=-2, dim2=-1).amax()
+    unit, ratio = follow(moments.unit, variance, bound)
+    covariance, square = moments.covariance, ratio.square()
+    return moments._replace(
+        unit=unit,
+        covariance=covariance.mul_(square) if inplace else covariance * square,
+        third=moments.third * (ratio * square),
+        fourth=moments.fourth * square.square(),
+    )
+
+
 def _about(moments: Moments, covariance: Tensor, step: Merge) -> tuple[Tensor, Tensor]:
     """Third and fourth moments of earlier samples about the new mean, times their share.
 
     ``covariance`` is theirs about the old mean, times their share.
     """
-    by, ratio = step.shift / step.length, moments.unit / step.length
-    third = (step.keep * ratio**3)[:, None] * moments.third
+    by = step.shift / moments.unit
+    third = step.keep[:, None] * moments.third
     square = by.square().sum(-1)
     variance = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
     turned = (covariance @ by[..., None])[..., 0]
-    fourth = step.keep * (ratio**4 * moments.fourth + square**2)
+    fourth = step.keep * (moments.fourth + square**2)
     fourth = fourth + 4 * ((turned - third) * by).sum(-1) + 2 * variance * square
     return third - 2 * turned - (variance + step.keep * square)[:, None] * by, fourth

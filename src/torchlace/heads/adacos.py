@@ -41,7 +41,7 @@ class AdaCos(CosineHead):
         check_options(type(self), options)
         super().__init__(in_features, num_classes, scale="auto", **options)
         self.sync = sync
-        start = torch.full_like(self.temperature, self._fixed_scale)
+        start = self.temperature.new_full((1,), self._fixed_scale)
         self.register_buffer("current_scale", start)
 
     def reset_parameters(self) -> None:
@@ -52,7 +52,7 @@ class AdaCos(CosineHead):
     @property
     def scale(self) -> Tensor:
         """The scale of the last training step; a copy, since the next one changes it in place."""
-        return self.current_scale.clone()
+        return self.current_scale[0].clone()
 
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         if self.training and self.num_classes > 1 and (features.shape[0] or self._several()):

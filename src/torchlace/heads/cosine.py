@@ -68,15 +68,6 @@ class CosineHead(Head):
             return self._fixed_scale
         return self._lift(self.log_scale).exp().squeeze(0)
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
-    ) -> None:
-        # Weights of earlier versions hold the learned scale as a scalar.
-        saved = state_dict.get(f"{prefix}log_scale")
-        if isinstance(saved, Tensor) and saved.dim() == 0:
-            state_dict[f"{prefix}log_scale"] = saved[None]
-        super()._load_from_state_dict(state_dict, prefix, *args, **options)
-
     def fold(self) -> Folded:
         """Normalize → Linear."""
         with full_precision(self.weight):
