@@ -75,7 +75,7 @@ class Running(Background):
         """Derive the whitening from the statistics now."""
         if self._derived:
             with torch.no_grad():
-                self._store(self._derive())
+                self._store(self._usable())
 
     @property
     def steps(self) -> int:
@@ -103,9 +103,9 @@ class Running(Background):
         if torch.compiler.is_compiling() and self.forced is None:
             # A Python branch on the counter would be compiled once for every step.
             due = self._clock % self.refresh_every == 0
-            self._store(torch.cond(due, self._contiguous, self._current, ()))
+            self._store(torch.cond(due, self._usable, self._current, ()))
         elif self._due():
-            self._store(self._derive())
+            self._store(self._usable())
 
     def _due(self) -> bool:
         return self.steps % self.refresh_every == 0 if self.forced is None else self.forced
@@ -120,8 +120,14 @@ class Running(Background):
             return True
         return self._due() or (self.forced is None and self.steps < self.refresh_every)
 
-    def _contiguous(self) -> tuple[Tensor, ...]:
-        return tuple(value.clone(memory_format=torch.contiguous_format) for value in self._derive())
+    def _usable(self) -> tuple[Tensor, ...]:
+        """What is derived, or what there was where a decomposition failed; all contiguous."""
+        values = self._derive()
+        finite = torch.stack([value.sum() for value in values]).sum().abs() < torch.inf
+        return tuple(
+            torch.where(finite, value, getattr(self, name)).contiguous()
+            for name, value in zip(self._derived, values, strict=True)
+        )
 
     def _in_use(self, name: str, dtype: torch.dtype) -> Tensor:
         """A derived tensor as autograd may keep it.
@@ -149,11 +155,8 @@ class Running(Background):
         return tuple(getattr(self, name).clone() for name in self._derived)
 
     def _store(self, values: tuple[Tensor, ...]) -> None:
-        """Keep what was derived, unless a decomposition failed: then what there was serves on."""
-        finite = torch.stack([value.sum() for value in values]).sum().abs() < torch.inf
         for name, value in zip(self._derived, values, strict=True):
-            buffer = getattr(self, name)
-            buffer.copy_(torch.where(finite, value, buffer))
+            getattr(self, name).copy_(value)
 
     def _reduction(self) -> Callable[[Tensor], Tensor] | None:
         """The sum over all processes, or None where there is only one."""
