@@ -26,6 +26,8 @@ Method = Literal["cholesky", "newton-schulz"]
 # Ledoit and Wolf may find that no shrinkage is needed; a trace of it keeps fp32 factors finite.
 _LEAST_SHRINKAGE = 1e-4
 
+_STATISTICS = tuple(f"running_{name}" for name in Moments._fields)
+
 
 class Whitener:
     """How a running covariance becomes a whitening: shrinkage, then Cholesky or Newton–Schulz."""
@@ -96,7 +98,7 @@ class MomentsBackground(Running):
     @property
     def moments(self) -> Moments:
         """The running statistics."""
-        return Moments(*(getattr(self, f"running_{name}") for name in Moments._fields))
+        return Moments(*(getattr(self, name) for name in _STATISTICS))
 
     def _learn(self, features: Tensor, weights: Tensor | None) -> None:
         old = self.moments
@@ -205,7 +207,7 @@ class Estimated(MomentsBackground):
         if targets is None:
             return None
         if self.num_classes is None or self.samples == "all":
-            return (targets >= 0)[None]
+            return (targets >= 0).unsqueeze(0)
         members = one_hot(targets, self.num_classes, features.dtype)
         counts, reduction = members.sum(1), self._reduction()
         counts = counts if reduction is None else reduction(counts)

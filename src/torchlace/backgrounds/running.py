@@ -37,6 +37,7 @@ class Running(Background):
     """
 
     _derived: tuple[str, ...] = ()
+    running_mean: Tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -66,7 +67,7 @@ class Running(Background):
                 stacklevel=2,
             )
             return
-        _check_mapped(features, next(self.buffers()))
+        _check_mapped(features, self.running_mean)
         with torch.no_grad():
             self._update(features.detach().to(self._statistics_dtype()), targets)
             self._tick()
@@ -165,7 +166,7 @@ class Running(Background):
         return _all_reduce if dist.get_world_size() > 1 else None
 
     def _statistics_dtype(self) -> torch.dtype:
-        return next(self.buffers()).dtype
+        return self.running_mean.dtype
 
     def get_extra_state(self) -> Tensor:
         """The step counter."""

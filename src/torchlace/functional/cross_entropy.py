@@ -46,7 +46,7 @@ def cross_entropy(
     if reduction == "mean" and weight is None and not label_smoothing and _wide(logits):
         # One operation gives the sum and the number of samples, where apart they take four.
         likelihoods = torch.log_softmax(logits, dim=1)
-        summed = torch.ops.aten.nll_loss_forward
+        summed = torch.ops.aten.nll_loss_forward.default
         total, count = summed(likelihoods, targets, None, _SUM, ignore_index)
         mean: Tensor = total / count.clamp_min(1)
         return mean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -201,11 +200,6 @@ class _Cosine(torch.autograd.Function):
         if slopes is not None and ctx.needs_input_grad[1]:
             to_classes = _plus(to_classes, _scaled(slopes.mT, directions, ctx.scale))
         return to_vectors, _pulled(to_classes, to_sizes, classes, sizes), None
-
-
-# Torch asks for the signature at every call, and working it out takes a quarter of the call.
-_Unit.forward.__signature__ = inspect.signature(_Unit.forward)  # type: ignore[attr-defined]
-_Cosine.forward.__signature__ = inspect.signature(_Cosine.forward)  # type: ignore[attr-defined]
 
 
 def _turned(tangents: Tensor, directions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

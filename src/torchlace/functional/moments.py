@@ -89,16 +89,19 @@ def update_moments(
     """
     groups, width = moments.mean.shape
     counted = weights if weights is None or weights.dtype == torch.bool else weights > 0
-    shifted = deviations(features, moments.mean[:, None], counted)
+    shifted = deviations(features, moments.mean.unsqueeze(1), counted)
     if weights is None:
         weights = shifted.new_ones(shifted.shape[:2], dtype=torch.bool)
     elif weights.dtype != torch.bool:
         weights = weights.to(shifted.dtype)
     bound = largest(shifted)
-    limit = None if rescale or not covariance else reach(moments.unit)
+    limit: Tensor | float | None = None
+    if covariance and not rescale:
+        limit = reach(moments.unit)
     if reduce is None:
-        safe = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
-        finite = bound < (safe if limit is None else limit)
+        if limit is None:
+            limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
+        finite = bound < limit
     else:
         sums = torch.cat([bound, *(part.flatten() for part in _sums(shifted, weights))])
         finite, sums = only_finite(reduce(sums), limit)
@@ -115,7 +118,7 @@ def update_moments(
     merged = moments._replace(mass=step.mass, mean=mean)
     if not covariance:
         return merged
-    rows, past = scatter_rows(shifted, step, moments.unit), step.keep[:, None, None]
+    rows, past = scatter_rows(shifted, step, moments.unit), step.keep.view(-1, 1, 1)
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
         add = past.baddbmm_ if inplace else past.baddbmm
@@ -173,9 +176,9 @@ def merge(
     """
     mass = torch.add(count, mass, alpha=decay, out=mass if inplace else None)
     divisor = mass.clamp_min(torch.finfo(total.dtype).tiny)
-    keep = 1 - count / divisor
-    roots = torch.cat([weights / divisor[..., None], keep[..., None]], dim=-1).sqrt()
-    return Merge(mass, divisor, keep, roots, total / divisor[..., None])
+    keep, column = torch.rsub(count / divisor, 1), divisor.unsqueeze(-1)
+    roots = torch.cat([weights / column, keep.unsqueeze(-1)], dim=-1).sqrt()
+    return Merge(mass, divisor, keep, roots, total / column)
 
 
 def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
@@ -189,8 +192,8 @@ def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
         step: what the batch does to the mean.
         unit: the length in whose square covariances are kept, (1,).
     """
-    shift = step.shift[..., None, :]
-    return torch.cat([shifted - shift, shift], dim=-2) * (step.roots / unit)[..., None]
+    shift = step.shift.unsqueeze(-2)
+    return torch.cat([shifted - shift, shift], dim=-2) * (step.roots / unit).unsqueeze(-1)
 
 
 def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,11 +223,11 @@ def deviations(features: Tensor, mean: Tensor, counted: Tensor | None) -> Tensor
     make the host wait.
     """
     if counted is not None:
-        features = torch.where(counted[..., None], features, mean)
+        features = torch.where(counted.unsqueeze(-1), features, mean)
     return features - mean
 
 
-def only_finite(sums: Tensor, limit: Tensor | None) -> tuple[Tensor, Tensor]:
+def only_finite(sums: Tensor, limit: Tensor | float | None) -> tuple[Tensor, Tensor]:
     """Whether a batch counts, (1,), and its sums, or zeros in their place.
 
     It does if they are finite, and the first of them, its largest deviation, within ``limit``.
