@@ -67,9 +67,9 @@ def angle(vectors: Tensor, others: Tensor) -> Tensor:
         tensor([0.7854])
     """
     a, b = unit(vectors), unit(others)
-    return 2 * torch.atan2(
-        torch.linalg.vector_norm(a - b, dim=-1), torch.linalg.vector_norm(a + b, dim=-1)
-    )
+    apart, together = (torch.linalg.vector_norm(each, dim=-1) for each in (a - b, a + b))
+    # Both are zero where both vectors are: there the slope of atan2 is 0 / 0 in torch 2.8.
+    return 2 * torch.atan2(apart, torch.where(apart + together > 0, together, 1))
 
 
 def ace(

@@ -33,6 +33,11 @@ class Moments(NamedTuple):
     spread: Tensor
     """One over the effective number of samples, (G,)."""
 
+    def but(self, **new: Tensor) -> Moments:
+        """With some of them replaced; torch 2.8 can't compile ``_replace``."""
+        parts = zip(Moments._fields, self, strict=True)
+        return Moments(*(new.get(name, old) for name, old in parts))
+
 
 def empty_moments(
     groups: int, width: int, device: torch.device | None = None, dtype: torch.dtype | None = None
@@ -115,14 +120,14 @@ def update_moments(
         count, squares, total = _sums(shifted, weights)
     step = merge(moments.mass, weights, count, total, decay, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
-    merged = moments._replace(mass=step.mass, mean=mean)
+    merged = moments.but(mass=step.mass, mean=mean)
     if not covariance:
         return merged
     rows, past = scatter_rows(shifted, step, moments.unit), step.keep.view(-1, 1, 1)
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
         add = past.baddbmm_ if inplace else past.baddbmm
-        return merged._replace(covariance=add(rows.mT, rows))
+        return merged.but(covariance=add(rows.mT, rows))
 
     batch, drift = rows[:, :-1], rows[:, -1:]
     sums = batch.mT @ batch
@@ -135,11 +140,11 @@ def update_moments(
         sums = torch.cat([sums, third, quartic.expand(-1, 1, width)], dim=1)
     sums = sums if reduce is None else reduce(sums.contiguous())
     past = past * moments.covariance
-    merged = merged._replace(covariance=past + sums[:, :width] + drift.mT @ drift)
+    merged = merged.but(covariance=past + sums[:, :width] + drift.mT @ drift)
     if not fourth:
         return merged
     old = _about(moments, past, step)
-    return merged._replace(
+    return merged.but(
         third=old[0] + sums[:, width],
         fourth=old[1] + sums[:, width + 1, 0],
         spread=step.keep**2 * moments.spread + squares / step.divisor / step.divisor,
@@ -259,7 +264,7 @@ def _rescaled(moments: Moments, bound: Tensor, inplace: bool) -> Moments:
     variance = moments.covariance.diagonal(dim1=-2, dim2=-1).amax()
     unit, ratio = follow(moments.unit, variance, bound)
     covariance, square = moments.covariance, ratio.square()
-    return moments._replace(
+    return moments.but(
         unit=unit,
         covariance=covariance.mul_(square) if inplace else covariance * square,
         third=moments.third * (ratio * square),

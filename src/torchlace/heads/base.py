@@ -36,6 +36,10 @@ class LossOptions(NamedTuple):
     ignore_index: int
     reduction: Literal["mean", "sum", "none"]
 
+    def named(self) -> dict[str, Any]:
+        """By name; torch 2.8 can't compile ``_asdict``."""
+        return dict(zip(LossOptions._fields, self, strict=True))
+
 
 class Head(FullPrecisionBuffers):
     """A classification head: replaces the last linear layer of a network.

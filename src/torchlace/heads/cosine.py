@@ -121,7 +121,7 @@ class CosineHead(Head):
         labels = unlabelled(targets, options.ignore_index)
         if chunk is None:
             logits = self._dense(features, labels)
-            return cross_entropy(logits, targets, margin=margin, **options._asdict())
+            return cross_entropy(logits, targets, margin=margin, **options.named())
         features, classes = self._vectors(features, labels)
         return chunked_cross_entropy(
             unit(features) * self.scale,
@@ -130,7 +130,7 @@ class CosineHead(Head):
             normalize=True,
             margin=margin,
             chunk=chunk,
-            **options._asdict(),
+            **options.named(),
         )
 
     def _readable_scale(self) -> float:

@@ -94,7 +94,7 @@ class Joint(Head):
 
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         parts = [
-            self.weights[name] * head.loss(features, targets, **options._asdict())
+            self.weights[name] * head.loss(features, targets, **options.named())
             for name, head in self._named()
         ]
         return torch.stack(parts).sum(0)

@@ -61,11 +61,11 @@ class Softmax(Head):
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         chunk = self._chunk_for(features.shape[0])
         if chunk is None:
-            return cross_entropy(self._logits(features), targets, **options._asdict())
+            return cross_entropy(self._logits(features), targets, **options.named())
         weight = self.weight.to(features.dtype)
         bias = None if self.bias is None else self.bias.to(features.dtype)
         return chunked_cross_entropy(
-            features, weight, targets, bias=bias, chunk=chunk, **options._asdict()
+            features, weight, targets, bias=bias, chunk=chunk, **options.named()
         )
 
 
