@@ -123,12 +123,15 @@ def test_a_selection(grid):
     assert {row.name: row.seeds for row in one.rows}["lace-one-vs-all"] == 1
     assert len(one.select(methods=["lace-one-vs-all"], seeds=2).cells()) == 6
     assert len(load_experiment(grid).select(datasets=["digits"]).cells()) == 4
+    larger = load_experiment("table3").select(backbones=["resnet50"], methods=["lace"], seeds=1)
+    assert [cell.task.config.backbone for cell in larger.cells()] == ["resnet50"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"datasets": ["svnh"]}, "unknown data set of table1 'svnh': did you mean 'svhn'"),
+        ({"backbones": ["resnet81"]}, "unknown backbone of table1 'resnet81': did you mean"),
         ({"methods": ["arcfce"]}, "unknown method of table1 'arcfce': did you mean 'arcface'"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),

@@ -30,6 +30,7 @@ def reproduce(
     datasets: Annotated[
         list[str] | None, typer.Option(help="Only these, separated by commas; repeatable.")
     ] = None,
+    backbones: Annotated[list[str] | None, typer.Option(help="Only these, likewise.")] = None,
     methods: Annotated[
         list[str] | None, typer.Option(help="Only these rows or heads, likewise.")
     ] = None,
@@ -108,6 +109,7 @@ def reproduce(
         check_choice("engine", engine, ("local", "ray"))
         experiment = load_experiment(name).select(
             datasets=_names(datasets),
+            backbones=_names(backbones),
             methods=_names(methods),
             seeds=seeds,
             **_given(protocol=protocol, epochs=max_epochs, root=root and str(root), device=device),

@@ -124,11 +124,12 @@ class Experiment:
         self,
         *,
         datasets: Sequence[str] = (),
+        backbones: Sequence[str] = (),
         methods: Sequence[str] = (),
         seeds: int | None = None,
         **settings: Any,
     ) -> Experiment:
-        """The same with some sets and methods only, another number of seeds, other settings.
+        """The same with some sets, backbones and methods only, other seeds, other settings.
 
         Example:
             >>> from torchlace.experiments import load_experiment
@@ -138,15 +139,19 @@ class Experiment:
         """
         rows, columns = self.rows, self.columns
         changed = dataclasses.replace(self, overrides={**self.overrides, **settings})
-        if datasets:
-            known = {cell.task.config.data for cell in changed.cells()}
-            for name in datasets:
-                check_choice(f"data set of {self.name}", name, known)
-            rows = tuple(r for r in rows if r.settings.get("data", datasets[0]) in datasets)
-            columns = tuple(c for c in columns if c.settings.get("data", datasets[0]) in datasets)
+        for what, setting, wanted in (
+            ("data set", "data", datasets),
+            ("backbone", "backbone", backbones),
+        ):
+            if wanted:
+                known = {getattr(cell.task.config, setting) for cell in changed.cells()}
+                for name in wanted:
+                    check_choice(f"{what} of {self.name}", name, known)
+                rows = tuple(r for r in rows if r.settings.get(setting, wanted[0]) in wanted)
+                columns = tuple(c for c in columns if c.settings.get(setting, wanted[0]) in wanted)
         if methods:
-            wanted = {name for method in methods for name in self._rows_of(method)}
-            rows = tuple(row for row in rows if row.name in wanted)
+            named = {name for method in methods for name in self._rows_of(method)}
+            rows = tuple(row for row in rows if row.name in named)
         if seeds is not None:
             check_count("seeds", seeds)
             rows = tuple(dataclasses.replace(row, seeds=None) for row in rows)
