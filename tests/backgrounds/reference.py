@@ -73,6 +73,18 @@ def ledoit_wolf(features: Tensor, weights: Tensor) -> float:
     return min(1.0, (noise / (covariance - mean_variance(covariance)).square().sum()).item())
 
 
+def amount_for(dimensions: int, least: float, covariances: list[Tensor]) -> float:
+    """What the last of the covariances is shrunk by, those before having been shrunk in turn."""
+    amount = 0.5
+    for covariance in covariances[:-1]:
+        values = (1 - amount) * torch.linalg.eigvalsh(covariance)
+        ridge = amount * covariance.trace() / len(covariance)
+        used = (values / (values + ridge)).sum().item()
+        odds = amount / (1 - amount) * used / dimensions
+        amount = min(max(odds / (1 + odds), least), 0.999)
+    return amount
+
+
 def _shrink(background, covariance, features, weights):
     amount = background.whitener.shrinkage
     if amount == "ledoit-wolf":
@@ -87,6 +99,13 @@ def _estimated(background, history) -> Expected:
             [complement_weights(y, background.num_classes) for _, y in history]
         )
     mean, covariance = moments(features, weights)
+    if background.dimensions is not None:
+        starts = range(0, len(history), background.refresh_every)
+        seen = [samples(history[: start + 1], background.decay)[::2] for start in starts]
+        covariances = [moments(*each)[1] for each in seen]
+        least = background.whitener.shrinkage
+        amount = amount_for(background.dimensions, least, covariances)
+        return Expected(mean, shrunk(covariance, amount).inverse())
     return Expected(mean, _shrink(background, covariance, features, weights).inverse())
 
 

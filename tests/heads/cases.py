@@ -66,6 +66,7 @@ CASES = [
     variant("lace nontarget", **options(samples="nontarget")),
     variant("lace ledoit-wolf", **options(shrinkage="ledoit-wolf")),
     variant("lace newton-schulz", **options(method="newton-schulz", shrinkage=0.1)),
+    variant("lace few dimensions", **options(dimensions="classes")),
     variant("lace nonnegative", nonnegative=True),
     variant("lace in feature space", signature_space="features", **options()),
     variant("lace mean only", covariance=False, **options()),

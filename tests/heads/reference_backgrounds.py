@@ -34,6 +34,11 @@ def background_of(b, history):
         amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b.decay, rule))[1]
         if amount == "ledoit-wolf":
             amount = max(1e-4, ledoit_wolf(fresh, b.decay, rule))
+        if b.dimensions is not None:
+            refreshes = range(1, len(fresh), b.refresh_every)
+            amount = limited(
+                [moments(weigh(fresh[:end], b.decay, rule))[1] for end in refreshes], b
+            )
         precision = inverse(shrunk(cov, amount))
     elif isinstance(b, bg.LowRank):
         mean = moments(weigh(history, b.decay, labelled))[0]
@@ -41,6 +46,17 @@ def background_of(b, history):
     else:
         mean, precision = b.mean, learned_precision(b) if b.has_covariance else identity
     return mean if b.has_mean else 0.0, precision if b.has_covariance else identity
+
+
+def limited(covariances, b):
+    """The shrinkage after these refreshes, from the dimensions that each of them left whitened."""
+    amount = 0.5
+    for cov in covariances:
+        kept = (1 - amount) * cov
+        used = torch.trace(kept @ inverse(shrunk(cov, amount))).item()
+        amount = amount * used / (amount * used + (1 - amount) * b.dimensions)
+        amount = min(0.999, max(b.whitener.shrinkage, amount))
+    return amount
 
 
 def learned_precision(b, c=None):

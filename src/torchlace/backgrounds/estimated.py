@@ -18,6 +18,7 @@ from torchlace.functional import (
     newton_schulz_whitening,
     shrink,
     update_moments,
+    whitened_dimensions,
 )
 
 Shrinkage = float | Literal["ledoit-wolf"]
@@ -25,6 +26,8 @@ Method = Literal["cholesky", "newton-schulz"]
 
 # Ledoit and Wolf may find that no shrinkage is needed; a trace of it keeps fp32 factors finite.
 _LEAST_SHRINKAGE = 1e-4
+# Of a shrinkage that follows the dimensions, which starts half-way.
+_MOST_SHRINKAGE, _FIRST_SHRINKAGE = 0.999, 0.5
 
 _STATISTICS = tuple(f"running_{name}" for name in Moments._fields)
 
@@ -45,9 +48,11 @@ class Whitener:
         """Whether the amount of shrinkage follows the samples."""
         return isinstance(self.shrinkage, str)
 
-    def shrunk(self, moments: Moments) -> Tensor:
+    def shrunk(self, moments: Moments, amount: Tensor | None = None) -> Tensor:
         """The covariance in units of ``moments.unit`` squared, shrunk, (G, d, d)."""
         covariance = moments.covariance
+        if amount is not None:
+            return shrink(covariance, amount)
         if not self.adaptive:
             return shrink(covariance, self.least())
         amount = ledoit_wolf(covariance, moments.fourth, moments.spread)
@@ -70,6 +75,21 @@ class Whitener:
 
     def __repr__(self) -> str:
         return f"shrinkage={self.shrinkage}, method={self.method!r}"
+
+    def limited(self, moments: Moments, amount: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
+        """A whitening shrunk by ``amount``, and what to shrink the next by.
+
+        Where more than ``dimensions`` are whitened, the odds of the shrinkage grow by the ratio;
+        they fall likewise, down to :meth:`least`. The number falls more slowly than the odds rise,
+        so this closes in from either side and never overshoots.
+        """
+        covariance = moments.covariance
+        factor = self.factor(self.shrunk(moments, amount))
+        used = whitened_dimensions(covariance, amount, factor).clamp_min(0)
+        seen = covariance.diagonal(dim1=-2, dim2=-1).sum(-1) > 0
+        odds = amount / (1 - amount) * torch.where(seen, used / dimensions, 1)
+        following = (odds / (1 + odds)).clamp(min(self.least(), _MOST_SHRINKAGE), _MOST_SHRINKAGE)
+        return factor / moments.unit, following
 
 
 class MomentsBackground(Running):
@@ -126,6 +146,10 @@ class Estimated(MomentsBackground):
     Args:
         in_features: width of the features.
         shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
+        dimensions: whiten about so many at most, or ``"classes"``: as many as tell the classes
+            apart, ``num_classes`` - 1. Where the features vary in more, noise is what whitening
+            lifts: there the covariance is shrunk further, by ``amount``, which every refresh brings
+            nearer to what is needed; ``shrinkage`` is then the least.
         decay: what a batch still counts one step later.
         refresh_every: training steps between two whitenings; the mean moves every step.
         method: ``"cholesky"``, or ``"newton-schulz"``, which needs matrix products only and gives
@@ -133,7 +157,7 @@ class Estimated(MomentsBackground):
         samples: ``"all"``, or ``"nontarget"``: the average over classes of the background that each
             class sees, the samples of the others, so that frequent classes weigh less. Learning
             then needs the labels, and ``num_classes``. Samples of a negative label never count.
-        num_classes: number of classes, for ``samples="nontarget"``.
+        num_classes: number of classes, for ``samples="nontarget"`` and ``dimensions="classes"``.
         mean: subtract the mean.
         covariance: whiten.
         sync: sum statistics over all processes of the default group, where there is one.
@@ -148,11 +172,14 @@ class Estimated(MomentsBackground):
                 [0., 1.]])
     """
 
+    amount: Tensor
+
     def __init__(
         self,
         in_features: int,
         *,
         shrinkage: Shrinkage = 0.01,
+        dimensions: int | Literal["classes"] | None = None,
         decay: float = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
@@ -169,11 +196,21 @@ class Estimated(MomentsBackground):
         self.whitener = Whitener(shrinkage, method)
         self.samples = check_choice("samples", samples, ("all", "nontarget"))
         self.needs_targets = samples == "nontarget"
-        if self.needs_targets and num_classes is None:
-            raise ValueError('samples="nontarget" needs num_classes, the number of classes')
+        if num_classes is None and (self.needs_targets or dimensions == "classes"):
+            what = 'samples="nontarget"' if self.needs_targets else 'dimensions="classes"'
+            raise ValueError(f"{what} needs num_classes, the number of classes")
         self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
+        self.dimensions = _dimensions(dimensions, self.num_classes)
         self._register(1, device, dtype)
         self.register_buffer("whitening", torch.empty_like(self.running_covariance[0]))
+        if self.dimensions is not None:
+            if self.whitener.adaptive:
+                raise ValueError(
+                    f"dimensions={dimensions!r} sets the shrinkage, and so does {shrinkage!r}: "
+                    "give the least shrinkage as a number, or leave out dimensions"
+                )
+            self.register_buffer("amount", torch.empty_like(self.moments.mass))
+            self._derived = ("whitening", "amount")
         if not covariance:
             self._derived = ()
         self.reset_parameters()
@@ -184,6 +221,8 @@ class Estimated(MomentsBackground):
             self._forget()
             self.whitening.zero_().fill_diagonal_(1)
             self._clock.zero_()
+            if self.dimensions is not None:
+                self.amount.fill_(_FIRST_SHRINKAGE)
 
     @property
     def mean(self) -> Tensor:
@@ -201,7 +240,10 @@ class Estimated(MomentsBackground):
         self._learn(features, self._weights(features, targets))
 
     def _derive(self) -> tuple[Tensor, ...]:
-        return (self.whitener.whitening(self.moments)[0],)
+        if self.dimensions is None:
+            return (self.whitener.whitening(self.moments)[0],)
+        factors, amount = self.whitener.limited(self.moments, self.amount, self.dimensions)
+        return factors[0], amount
 
     def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor | None:
         if targets is None:
@@ -220,7 +262,16 @@ class Estimated(MomentsBackground):
         """What matters: width, shrinkage, method, decay, refresh."""
         parts = [super().extra_repr(), str(self.whitener), f"decay={self.decay}"]
         parts.append(f"refresh_every={self.refresh_every}")
+        if self.dimensions is not None:
+            parts.append(f"dimensions={self.dimensions}")
         return ", ".join([*parts, *(["samples='nontarget'"] if self.needs_targets else [])])
+
+
+def _dimensions(dimensions: int | Literal["classes"] | None, num_classes: int | None) -> int | None:
+    if isinstance(dimensions, str):
+        check_choice("dimensions", dimensions, ("classes",))
+        return max(1, (num_classes or 0) - 1)
+    return None if dimensions is None else check_count("dimensions", dimensions)
 
 
 def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

@@ -22,6 +22,7 @@ from torchlace.functional.whitening import (
     ledoit_wolf,
     newton_schulz_whitening,
     shrink,
+    whitened_dimensions,
 )
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "split_logits",
     "unit",
     "update_moments",
+    "whitened_dimensions",
 ]
