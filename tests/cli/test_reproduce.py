@@ -103,6 +103,12 @@ def test_ctrl_c_finishes_the_epochs_and_the_same_command_goes_on(folder):
     assert lines.err == "wrote out/mine.jsonl\n"
     kept = [json.loads(line) for line in (folder / "out" / "mine.jsonl").read_text().splitlines()]
     assert [line["head"] for line in kept] == ["softmax", "lace"]
+    part = torchlace(*command, "--methods", "lace", "--format", "jsonl", folder=folder)
+    assert len(part.out.splitlines()) == 1
+    assert part.err == (
+        f"not in these lines: 1 run of runs/reproduce, of other tables, methods or "
+        f"protocols: {kept[0]['run']}\n"
+    )
     # From the lines alone, with the runs gone, and nothing is run.
     runs.rename(folder / "away")
     shown = torchlace(*command, "--results", "out", "--format", "csv", folder=folder)

@@ -235,6 +235,7 @@ def _show(
         return
     if form == "jsonl":
         text = to_lines(records.values())
+        _mention_others(tasks, runs)
     else:
         width = shutil.get_terminal_size((240, 24)).columns
         styled = out is None and sys.stdout.isatty()
@@ -246,6 +247,20 @@ def _show(
     else:
         write_whole(out, lambda file: file.write(text.encode()), folders=True)
         typer.echo(f"wrote {out}", err=True)
+
+
+def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
+    """Say which runs of the folder the lines leave out: whoever moves them elsewhere must know."""
+    known = {task.name for task in tasks}
+    found = sorted(path.parent.name for path in runs.glob("*/config.yaml")) if runs else []
+    others = [name for name in found if name not in known]
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        typer.echo(
+            f"not in these lines: {counted(len(others), 'run')} of {runs}, of other tables, "
+            f"methods or protocols: {', '.join(others[:3])}{more}",
+            err=True,
+        )
 
 
 def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None:
