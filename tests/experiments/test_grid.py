@@ -140,7 +140,7 @@ def test_what_another_grid_leaves_behind_is_taken_up(tmp_path):
 
 def test_the_time_left_goes_by_the_finished_cells_that_are_most_alike(tmp_path):
     wanted = [
-        Task(TrainConfig(backbone="small-cnn", head=head, seed=seed))
+        Task(TrainConfig(backbone="small-cnn", head=head, seed=seed, patience=2))
         for head in ("lace", "softmax")
         for seed in range(3)
     ]
@@ -153,10 +153,34 @@ def test_the_time_left_goes_by_the_finished_cells_that_are_most_alike(tmp_path):
     cut = Run(tmp_path / wanted[2].name)
     cut.path.mkdir()
     cut.start(wanted[2].config, {})
-    cut.write_metrics([{"epoch": 1, "seconds": 4.0}])
+    cut.write_metrics([{"epoch": 1, "val_loss": 2.0, "seconds": 4.0}])
     status = grid_status(wanted, tmp_path)
     assert [status.count(state) for state in State] == [3, 0, 0, 1, 2]
     assert status.seconds == pytest.approx((15 - 4) + 2 * 3)
+
+
+@pytest.mark.parametrize(
+    ("losses", "epochs", "left"),
+    [
+        ([3.0, 2.0, 1.0], 300, 10 * 7),  # the best is the last: its patience is whole
+        ([3.0, 1.0, 2.0, 2.0], 300, 8 * 7),
+        ([3.0, 2.0, 1.0], 5, 2 * 7),  # no more epochs than it may have
+    ],
+)
+def test_a_run_that_outlasts_the_others_is_not_expected_to_end_at_once(
+    tmp_path, losses, epochs, left
+):
+    first, long = (Task(TrainConfig(seed=seed, epochs=epochs)) for seed in range(2))
+    for task in (first, long):
+        (tmp_path / task.name).mkdir()
+        Run(tmp_path / task.name).start(task.config, {})
+    Run(tmp_path / first.name).finish({"test_accuracy": 1.0, "seconds": 3.0})
+    rows = [
+        {"epoch": epoch, "val_loss": loss, "seconds": 7.0 * epoch}
+        for epoch, loss in enumerate(losses, start=1)
+    ]
+    Run(tmp_path / long.name).write_metrics(rows)
+    assert grid_status([first, long], tmp_path).seconds == pytest.approx(left)
 
 
 def test_long_cells_are_started_first():

@@ -98,7 +98,7 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
             whole = _expected(task, took)
             if whole is None:
                 return Status(states, None)
-            left += max(whole - _spent(runs / task.name), 0.0)
+            left += _left(task, runs / task.name, whole)
     return Status(states, left)
 
 
@@ -187,9 +187,19 @@ def _expected(task: Task, took: Mapping[str, float]) -> float | None:
     return None
 
 
-def _spent(path: Path) -> float:
-    rows = _epochs(path)
-    return float(rows[-1]["seconds"]) if rows else 0.0
+def _left(task: Task, path: Path, whole: float) -> float:
+    """Seconds until a run ends that is expected to take ``whole``.
+
+    Those that end first are the short ones, so that the others outlast what is expected by them:
+    none ends before its patience does.
+    """
+    rows, config = _epochs(path), task.config
+    if not rows:
+        return whole
+    spent, losses = float(rows[-1]["seconds"]), [float(row["val_loss"]) for row in rows]
+    stale = len(losses) - 1 - losses.index(min(losses))
+    epochs = max(min(config.patience - stale, config.epochs - len(rows)), 0)
+    return max(whole - spent, epochs * spent / len(rows))
 
 
 def _epochs(path: Path) -> list[dict[str, str]]:
