@@ -35,6 +35,7 @@ CASES += [
     Case("estimated-ledoit-wolf", "estimated", {"shrinkage": "ledoit-wolf"}),
     Case("estimated-newton-schulz", "estimated", {"method": "newton-schulz"}),
     Case("estimated-2-dimensions", "estimated", {"dimensions": 2}),
+    Case("estimated-cohesion", "estimated", {"cohesion": 0.3}),
     Case("learned-cholesky", "learned", {"form": "cholesky"}),
     Case("learned-matrix", "learned", {"form": "matrix"}),
     Case("low-rank-2", "low-rank", {"rank": 2}),

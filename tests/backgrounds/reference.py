@@ -85,6 +85,34 @@ def amount_for(dimensions: int, least: float, covariances: list[Tensor]) -> floa
     return amount
 
 
+def amount_of_cohesion(background, history: History) -> float:
+    """What the last refresh shrinks by, all steps before it gone through in turn."""
+    classes, width = background.num_classes, background.in_features
+    amount, precision = 0.5, torch.eye(width, dtype=torch.float64)
+    cosines = pairs = 0.0
+    for step, (features, targets) in enumerate(history):
+        mean, covariance = moments(*samples(history[: step + 1], background.decay)[::2])
+        cosines, pairs = cosines * background.decay, pairs * background.decay
+        centred = features.double() - mean
+        lengths = (centred @ precision * centred).sum(1).sqrt()
+        for c in range(classes):
+            own = (targets == c).nonzero().flatten().tolist()
+            pairs += len(own) * (len(own) - 1)
+            cosines += sum(
+                (centred[i] @ precision @ centred[j] / (lengths[i] * lengths[j])).item()
+                for i in own
+                for j in own
+                if i != j
+            )
+        if step % background.refresh_every:
+            continue
+        last, precision = amount, shrunk(covariance, amount).inverse()
+        growth = background.cohesion * pairs / max(cosines, 1e-300) if pairs else 1.0
+        odds = amount / (1 - amount) * min(max(growth, 0.8), 1.25)
+        amount = min(max(odds / (1 + odds), background.whitener.shrinkage), 0.999)
+    return last
+
+
 def _shrink(background, covariance, features, weights):
     amount = background.whitener.shrinkage
     if amount == "ledoit-wolf":
@@ -105,6 +133,9 @@ def _estimated(background, history) -> Expected:
         covariances = [moments(*each)[1] for each in seen]
         least = background.whitener.shrinkage
         amount = amount_for(background.dimensions, least, covariances)
+        return Expected(mean, shrunk(covariance, amount).inverse())
+    if background.cohesion is not None:
+        amount = amount_of_cohesion(background, history)
         return Expected(mean, shrunk(covariance, amount).inverse())
     return Expected(mean, _shrink(background, covariance, features, weights).inverse())
 

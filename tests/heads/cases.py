@@ -67,6 +67,7 @@ CASES = [
     variant("lace ledoit-wolf", **options(shrinkage="ledoit-wolf")),
     variant("lace newton-schulz", **options(method="newton-schulz", shrinkage=0.1)),
     variant("lace few dimensions", **options(dimensions="classes")),
+    variant("lace cohesion", **options(cohesion=0.3)),
     variant("lace nonnegative", nonnegative=True),
     variant("lace in feature space", signature_space="features", **options()),
     variant("lace mean only", covariance=False, **options()),

@@ -39,6 +39,8 @@ def background_of(b, history):
             amount = limited(
                 [moments(weigh(fresh[:end], b.decay, rule))[1] for end in refreshes], b
             )
+        if b.cohesion is not None:
+            amount = cohesive(fresh, b)
         precision = inverse(shrunk(cov, amount))
     elif isinstance(b, bg.LowRank):
         mean = moments(weigh(history, b.decay, labelled))[0]
@@ -57,6 +59,29 @@ def limited(covariances, b):
         amount = amount * used / (amount * used + (1 - amount) * b.dimensions)
         amount = min(0.999, max(b.whitener.shrinkage, amount))
     return amount
+
+
+def cohesive(history, b):
+    """The shrinkage at the last of these batches, a refresh, from the cosines up to there."""
+    amount, precision = 0.5, torch.eye(b.in_features, dtype=torch.float64)
+    seen = []
+    for end in range(1, len(history) + 1):
+        mean, cov = moments(weigh(history[:end], b.decay, labelled))
+        x, y = history[end - 1]
+        x, y = (x.double() - mean)[y >= 0], y[y >= 0]
+        products = x @ precision @ x.T
+        lengths = products.diagonal().sqrt()
+        same = (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool)
+        cosines = (products / torch.outer(lengths, lengths))[same]
+        seen = [(b.decay * total, b.decay * pairs) for total, pairs in seen]
+        seen.append((cosines.sum().item(), float(same.sum())))
+        if (end - 1) % b.refresh_every == 0:
+            last, precision = amount, inverse(shrunk(cov, amount))
+            total, pairs = (sum(each) for each in zip(*seen, strict=True))
+            growth = b.cohesion * pairs / max(total, 1e-300) if pairs else 1.0
+            odds = amount / (1 - amount) * min(max(growth, 0.8), 1.25)
+            amount = min(0.999, max(b.whitener.shrinkage, odds / (1 + odds)))
+    return last
 
 
 def learned_precision(b, c=None):

@@ -80,7 +80,8 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
     if issubclass(kind, ClasswiseBackground):
         background: Background = kind(in_features, num_classes, **options)
         return background
-    if options.get("samples") == "nontarget" or options.get("dimensions") == "classes":
+    counted = options.get("samples") == "nontarget" or options.get("dimensions") == "classes"
+    if counted or options.get("cohesion") is not None:
         options.setdefault("num_classes", num_classes)
     background = kind(in_features, **options)
     return background

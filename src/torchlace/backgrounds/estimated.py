@@ -17,6 +17,7 @@ from torchlace.functional import (
     ledoit_wolf,
     newton_schulz_whitening,
     shrink,
+    unit,
     update_moments,
     whitened_dimensions,
 )
@@ -26,8 +27,10 @@ Method = Literal["cholesky", "newton-schulz"]
 
 # Ledoit and Wolf may find that no shrinkage is needed; a trace of it keeps fp32 factors finite.
 _LEAST_SHRINKAGE = 1e-4
-# Of a shrinkage that follows the dimensions, which starts half-way.
+# Of a shrinkage that follows the dimensions or the cohesion, which starts half-way.
 _MOST_SHRINKAGE, _FIRST_SHRINKAGE = 0.999, 0.5
+# What its odds change by at one refresh, at most, where samples are still to show the effect.
+_LARGEST_STEP = 1.25
 
 _STATISTICS = tuple(f"running_{name}" for name in Moments._fields)
 
@@ -76,20 +79,11 @@ class Whitener:
     def __repr__(self) -> str:
         return f"shrinkage={self.shrinkage}, method={self.method!r}"
 
-    def limited(self, moments: Moments, amount: Tensor, dimensions: int) -> tuple[Tensor, Tensor]:
-        """A whitening shrunk by ``amount``, and what to shrink the next by.
-
-        Where more than ``dimensions`` are whitened, the odds of the shrinkage grow by the ratio;
-        they fall likewise, down to :meth:`least`. The number falls more slowly than the odds rise,
-        so this closes in from either side and never overshoots.
-        """
-        covariance = moments.covariance
-        factor = self.factor(self.shrunk(moments, amount))
-        used = whitened_dimensions(covariance, amount, factor).clamp_min(0)
-        seen = covariance.diagonal(dim1=-2, dim2=-1).sum(-1) > 0
-        odds = amount / (1 - amount) * torch.where(seen, used / dimensions, 1)
-        following = (odds / (1 + odds)).clamp(min(self.least(), _MOST_SHRINKAGE), _MOST_SHRINKAGE)
-        return factor / moments.unit, following
+    def following(self, amount: Tensor, growth: Tensor) -> Tensor:
+        """The shrinkage after ``amount`` if its odds grow so much, down to :meth:`least`."""
+        odds = amount / (1 - amount) * growth
+        least = min(self.least(), _MOST_SHRINKAGE)
+        return (odds / (1 + odds)).clamp(least, _MOST_SHRINKAGE)
 
 
 class MomentsBackground(Running):
@@ -150,6 +144,10 @@ class Estimated(MomentsBackground):
             apart, ``num_classes`` - 1. Where the features vary in more, noise is what whitening
             lifts: there the covariance is shrunk further, by ``amount``, which every refresh brings
             nearer to what is needed; ``shrinkage`` is then the least.
+        cohesion: whiten no further than leaves two samples of one class this cosine on average, a
+            number in (0, 1). A network that can't keep them together is whitened little, by
+            ``amount`` again, and one that does all the way to ``shrinkage``. Learning then needs
+            the labels, and ``num_classes``.
         decay: what a batch still counts one step later.
         refresh_every: training steps between two whitenings; the mean moves every step.
         method: ``"cholesky"``, or ``"newton-schulz"``, which needs matrix products only and gives
@@ -157,7 +155,8 @@ class Estimated(MomentsBackground):
         samples: ``"all"``, or ``"nontarget"``: the average over classes of the background that each
             class sees, the samples of the others, so that frequent classes weigh less. Learning
             then needs the labels, and ``num_classes``. Samples of a negative label never count.
-        num_classes: number of classes, for ``samples="nontarget"`` and ``dimensions="classes"``.
+        num_classes: number of classes, for ``samples="nontarget"``, ``dimensions="classes"`` and
+            ``cohesion``.
         mean: subtract the mean.
         covariance: whiten.
         sync: sum statistics over all processes of the default group, where there is one.
@@ -173,6 +172,7 @@ class Estimated(MomentsBackground):
     """
 
     amount: Tensor
+    cosines: Tensor
 
     def __init__(
         self,
@@ -180,6 +180,7 @@ class Estimated(MomentsBackground):
         *,
         shrinkage: Shrinkage = 0.01,
         dimensions: int | Literal["classes"] | None = None,
+        cohesion: float | None = None,
         decay: float = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
@@ -195,22 +196,22 @@ class Estimated(MomentsBackground):
         self._configure(decay, refresh_every, sync)
         self.whitener = Whitener(shrinkage, method)
         self.samples = check_choice("samples", samples, ("all", "nontarget"))
-        self.needs_targets = samples == "nontarget"
+        self.needs_targets = samples == "nontarget" or cohesion is not None
         if num_classes is None and (self.needs_targets or dimensions == "classes"):
-            what = 'samples="nontarget"' if self.needs_targets else 'dimensions="classes"'
+            what = 'samples="nontarget"' if samples == "nontarget" else f"cohesion={cohesion}"
+            what = what if self.needs_targets else 'dimensions="classes"'
             raise ValueError(f"{what} needs num_classes, the number of classes")
         self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
         self.dimensions = _dimensions(dimensions, self.num_classes)
+        self.cohesion = None if cohesion is None else check_number("cohesion", cohesion, 0, 1)
         self._register(1, device, dtype)
         self.register_buffer("whitening", torch.empty_like(self.running_covariance[0]))
-        if self.dimensions is not None:
-            if self.whitener.adaptive:
-                raise ValueError(
-                    f"dimensions={dimensions!r} sets the shrinkage, and so does {shrinkage!r}: "
-                    "give the least shrinkage as a number, or leave out dimensions"
-                )
+        _check_one_limit(dimensions=dimensions, cohesion=cohesion, shrinkage=shrinkage)
+        if self.limited:
             self.register_buffer("amount", torch.empty_like(self.moments.mass))
             self._derived = ("whitening", "amount")
+        if self.cohesion is not None:
+            self.register_buffer("cosines", self.moments.mass.new_empty(2))
         if not covariance:
             self._derived = ()
         self.reset_parameters()
@@ -221,8 +222,15 @@ class Estimated(MomentsBackground):
             self._forget()
             self.whitening.zero_().fill_diagonal_(1)
             self._clock.zero_()
-            if self.dimensions is not None:
+            if self.limited:
                 self.amount.fill_(_FIRST_SHRINKAGE)
+            if self.cohesion is not None:
+                self.cosines.zero_()
+
+    @property
+    def limited(self) -> bool:
+        """Whether something limits how far it whitens, so that the shrinkage follows."""
+        return self.dimensions is not None or self.cohesion is not None
 
     @property
     def mean(self) -> Tensor:
@@ -238,12 +246,48 @@ class Estimated(MomentsBackground):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         self._learn(features, self._weights(features, targets))
+        if self.cohesion is not None and self.has_covariance and targets is not None:
+            self._compare(features, targets)
+
+    def _compare(self, features: Tensor, targets: Tensor) -> None:
+        """Follow the cosines between whitened samples of one class: their sum, and the pairs."""
+        counted = (targets >= 0).unsqueeze(1)
+        vectors = unit(torch.where(counted, self.whiten(features), 0))
+        members = one_hot(targets, self.num_classes or 0, vectors.dtype)
+        own = vectors.square().sum().reshape(1)
+        parts = torch.cat([own, members.sum(1), (members @ vectors).flatten()])
+        reduction = self._reduction()
+        parts = parts if reduction is None else reduction(parts)
+        own, counts, sums = parts.split([1, len(members), len(parts) - 1 - len(members)])
+        # A sum's square is that of all pairs, of each sample with itself too.
+        found = torch.cat([sums.square().sum() - own, (counts * (counts - 1)).sum().reshape(1)])
+        finite = found.abs().sum() < torch.inf
+        self.cosines.copy_(
+            torch.where(finite, self.cosines.lerp(found, 1 - self.decay), self.cosines)
+        )
 
     def _derive(self) -> tuple[Tensor, ...]:
-        if self.dimensions is None:
+        if not self.limited:
             return (self.whitener.whitening(self.moments)[0],)
-        factors, amount = self.whitener.limited(self.moments, self.amount, self.dimensions)
-        return factors[0], amount
+        moments = self.moments
+        factor = self.whitener.factor(self.whitener.shrunk(moments, self.amount))
+        growth = self._growth(moments.covariance, factor)
+        return (factor / moments.unit)[0], self.whitener.following(self.amount, growth)
+
+    def _growth(self, covariance: Tensor, factor: Tensor) -> Tensor:
+        """What the odds of the shrinkage are to be multiplied by.
+
+        The number of whitened dimensions falls more slowly than the odds rise, so growing by its
+        ratio closes in from either side and never overshoots. The cosines show an effect only after
+        some steps of training: there they change little at a time.
+        """
+        if self.cohesion is not None:
+            cosines, pairs = self.cosines.unbind()
+            growth = self.cohesion * pairs / cosines.clamp_min(torch.finfo(cosines.dtype).tiny)
+            return torch.where(pairs > 0, growth, 1).clamp(1 / _LARGEST_STEP, _LARGEST_STEP)
+        used = whitened_dimensions(covariance, self.amount, factor).clamp_min(0)
+        seen = covariance.diagonal(dim1=-2, dim2=-1).sum(-1) > 0
+        return torch.where(seen, used / (self.dimensions or 1), 1)
 
     def _weights(self, features: Tensor, targets: Tensor | None) -> Tensor | None:
         if targets is None:
@@ -264,7 +308,10 @@ class Estimated(MomentsBackground):
         parts.append(f"refresh_every={self.refresh_every}")
         if self.dimensions is not None:
             parts.append(f"dimensions={self.dimensions}")
-        return ", ".join([*parts, *(["samples='nontarget'"] if self.needs_targets else [])])
+        if self.cohesion is not None:
+            parts.append(f"cohesion={self.cohesion}")
+        nontarget = self.samples == "nontarget"
+        return ", ".join([*parts, *(["samples='nontarget'"] if nontarget else [])])
 
 
 def _dimensions(dimensions: int | Literal["classes"] | None, num_classes: int | None) -> int | None:
@@ -272,6 +319,18 @@ def _dimensions(dimensions: int | Literal["classes"] | None, num_classes: int | 
         check_choice("dimensions", dimensions, ("classes",))
         return max(1, (num_classes or 0) - 1)
     return None if dimensions is None else check_count("dimensions", dimensions)
+
+
+def _check_one_limit(**given: float | str | None) -> None:
+    """Raise where more than one setting says how far to shrink; a number is only the least."""
+    if not isinstance(given["shrinkage"], str):
+        del given["shrinkage"]
+    limits = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if len(limits) > 1:
+        raise ValueError(
+            f"{' and '.join(limits)} each set the shrinkage: keep one, beside the least shrinkage "
+            "as a number"
+        )
 
 
 def one_hot(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
