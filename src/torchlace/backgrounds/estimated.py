@@ -197,9 +197,13 @@ class Estimated(MomentsBackground):
         self.whitener = Whitener(shrinkage, method)
         self.samples = check_choice("samples", samples, ("all", "nontarget"))
         self.needs_targets = samples == "nontarget" or cohesion is not None
-        if num_classes is None and (self.needs_targets or dimensions == "classes"):
-            what = 'samples="nontarget"' if samples == "nontarget" else f"cohesion={cohesion}"
-            what = what if self.needs_targets else 'dimensions="classes"'
+        counting = {
+            'samples="nontarget"': samples == "nontarget",
+            'dimensions="classes"': dimensions == "classes",
+            f"cohesion={cohesion}": cohesion is not None,
+        }
+        if num_classes is None and any(counting.values()):
+            what = next(name for name, asked in counting.items() if asked)
             raise ValueError(f"{what} needs num_classes, the number of classes")
         self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
         self.dimensions = _dimensions(dimensions, self.num_classes)
