@@ -42,8 +42,10 @@ def compile_once(observe: Callable[..., None]) -> Callable[..., None]:
     return torch.compile(observe, fullgraph=True, backend="aot_eager")
 
 
-def run(case: Case, rank: int | None = None, *, compiled: bool = False) -> dict[str, Tensor]:
-    options = {"decay": DECAY, "refresh_every": 4, "dtype": torch.float64}
+def run(
+    case: Case, rank: int | None = None, *, decay: float | str = DECAY, compiled: bool = False
+) -> dict[str, Tensor]:
+    options = {"decay": decay, "refresh_every": 4, "dtype": torch.float64}
     background = case.build(**options)
     observe, cut = background.observe, uneven
     if compiled:
@@ -67,6 +69,8 @@ def work(rank: int, folder: str) -> None:
     try:
         eager = {case.label: run(case, rank) for case in RUNNING}
         compiled = {case.label: run(case, rank, compiled=True) for case in PLAIN_RUNNING}
-        torch.save((eager, compiled), Path(folder) / f"{rank}.pt")
+        # What is remembered follows from how many samples all processes have.
+        automatic = {case.label: run(case, rank, decay="auto") for case in PLAIN_RUNNING}
+        torch.save((eager, compiled, automatic), Path(folder) / f"{rank}.pt")
     finally:
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Running statistics the slow way, in fp64: every sample ever seen, with the weight decay^age."""
+"""Running statistics the slow way, in fp64: every sample ever seen, with what it still counts."""
 
 import math
 from collections.abc import Callable
@@ -46,12 +46,25 @@ def mean_variance(covariance: Tensor) -> Tensor:
     return covariance.trace() / len(covariance) * torch.eye(len(covariance), dtype=torch.float64)
 
 
-def samples(history: History, decay: float) -> tuple[Tensor, Tensor, Tensor]:
-    """All features, all targets, and decay^age of each."""
+def kept(background, count: int) -> float:
+    """What everything before a batch of ``count`` samples counts after it."""
+    if background.decay != "auto":
+        return background.decay
+    width = background.rank if hasattr(background, "rank") else background.in_features
+    return max(0.99, 1 - count / 50 / width)
+
+
+def samples(
+    history: History, background, count: Callable[[Tensor], int] = len
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All features, all targets, and what each still counts: less with every later batch."""
     features = torch.cat([x for x, _ in history]).double()
     targets = torch.cat([y for _, y in history])
-    ages = [torch.full_like(y, age) for age, (_, y) in enumerate(reversed(history))]
-    return features, targets, torch.tensor(decay, dtype=torch.float64) ** torch.cat(ages[::-1])
+    weights, weight = [], 1.0
+    for _, y in reversed(history):
+        weights.append(torch.full((len(y),), weight, dtype=torch.float64))
+        weight *= kept(background, count(y))
+    return features, targets, torch.cat(weights[::-1])
 
 
 def complement_weights(targets: Tensor, classes: int) -> Tensor:
@@ -91,8 +104,9 @@ def amount_of_cohesion(background, history: History) -> float:
     amount, precision = 0.5, torch.eye(width, dtype=torch.float64)
     cosines = pairs = 0.0
     for step, (features, targets) in enumerate(history):
-        mean, covariance = moments(*samples(history[: step + 1], background.decay)[::2])
-        cosines, pairs = cosines * background.decay, pairs * background.decay
+        mean, covariance = moments(*samples(history[: step + 1], background)[::2])
+        decay = 0.99 if background.decay == "auto" else background.decay
+        cosines, pairs = cosines * decay, pairs * decay
         centred = features.double() - mean
         lengths = (centred @ precision * centred).sum(1).sqrt()
         for c in range(classes):
@@ -121,7 +135,7 @@ def _shrink(background, covariance, features, weights):
 
 
 def _estimated(background, history) -> Expected:
-    features, _, weights = samples(history, background.decay)
+    features, _, weights = samples(history, background)
     if background.samples == "nontarget":
         weights = weights * torch.cat(
             [complement_weights(y, background.num_classes) for _, y in history]
@@ -129,7 +143,7 @@ def _estimated(background, history) -> Expected:
     mean, covariance = moments(features, weights)
     if background.dimensions is not None:
         starts = range(0, len(history), background.refresh_every)
-        seen = [samples(history[: start + 1], background.decay)[::2] for start in starts]
+        seen = [samples(history[: start + 1], background)[::2] for start in starts]
         covariances = [moments(*each)[1] for each in seen]
         least = background.whitener.shrinkage
         amount = amount_for(background.dimensions, least, covariances)
@@ -141,9 +155,11 @@ def _estimated(background, history) -> Expected:
 
 
 def _one_vs_one(background, history) -> Expected:
-    features, targets, weights = samples(history, background.decay)
     means, precisions = [], []
     for c in range(background.num_classes):
+        features, targets, weights = samples(
+            history, background, lambda y, c=c: int((y == c).sum())
+        )
         own, mass = features[targets == c], weights[targets == c]
         mean, covariance = moments(own, mass)
         means.append(mean)
@@ -152,7 +168,7 @@ def _one_vs_one(background, history) -> Expected:
 
 
 def _one_vs_all(background, history) -> Expected:
-    features, targets, weights = samples(history, background.decay)
+    features, targets, weights = samples(history, background)
     classes = range(background.num_classes)
     masses = [weights[targets == c].sum() for c in classes]
     parts = [moments(features[targets == c], weights[targets == c]) for c in classes]
@@ -170,7 +186,7 @@ def _one_vs_all(background, history) -> Expected:
 
 
 def _low_rank(background, history) -> Expected:
-    features, _, weights = samples(history, background.decay)
+    features, _, weights = samples(history, background)
     mean, covariance = moments(features, weights)
     sketch = covariance @ background.probe.double()
     core = background.probe.double().T @ sketch

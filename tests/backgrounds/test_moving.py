@@ -1,11 +1,11 @@
 """The state that moves, tested moving, against running averages over all samples."""
 
 import copy
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 import torch
-from backgrounds.cases import CLASSES, DECAY, RUNNING, WIDTH, batches, each
+from backgrounds.cases import CLASSES, DECAY, ROWS, RUNNING, WIDTH, batches, each
 from backgrounds.reference import expected, refreshed
 from torch.testing import assert_close
 
@@ -36,6 +36,18 @@ def test_follows_the_running_average(case, refresh_every):
         if len(history) % 4 == 1:
             assert_expected(background, history)
     assert background.steps == STEPS
+
+
+@each(RUNNING)
+def test_small_batches_are_remembered_longer(case):
+    background = case.build(decay="auto", refresh_every=4, dtype=torch.float64)
+    history, sizes = [], cycle((ROWS, 2, 1, ROWS, 0))
+    for (features, targets), rows in zip(batches(STEPS), sizes, strict=False):
+        history.append((features[:rows], targets[:rows]))
+        background.observe(*history[-1])
+        if len(history) % 4 == 1:
+            assert_expected(background, history)
+    assert len(history) == STEPS
 
 
 @each(RUNNING)

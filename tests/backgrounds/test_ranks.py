@@ -1,17 +1,17 @@
 """Two processes learn together what one learns from the joined batch."""
 
 import torch
-from backgrounds.cases import DECAY, RUNNING
+from backgrounds.cases import DECAY, PLAIN_RUNNING, RUNNING
 from backgrounds.ranks import BAD_STEP, run, stream, work
 from backgrounds.reference import expected, refreshed
 from torch.testing import assert_close
 
 
-def naive(case):
+def naive(case, decay):
     """The running average over every sample that counts, one at a time."""
     history = [(x[y >= 0], y[y >= 0]) for x, y in stream()]
     history[BAD_STEP] = (history[BAD_STEP][0][:0], history[BAD_STEP][1][:0])
-    background = case.build(decay=DECAY, refresh_every=4)
+    background = case.build(decay=decay, refresh_every=4)
     return expected(background, refreshed(history, background.refresh_every))
 
 
@@ -19,8 +19,11 @@ def test_two_ranks_learn_as_one(tmp_path):
     torch.multiprocessing.spawn(work, args=(str(tmp_path),), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     alone = {case.label: run(case) for case in RUNNING}
-    mean, precision = naive(next(case for case in RUNNING if case.label == "estimated"))
-    for ours, theirs in zip(first, second, strict=True):
+    automatic = {case.label: run(case, decay="auto") for case in PLAIN_RUNNING}
+    plain = next(case for case in RUNNING if case.label == "estimated")
+    singles = [(alone, DECAY), (alone, DECAY), (automatic, "auto")]
+    for ours, theirs, (alone, decay) in zip(first, second, singles, strict=True):
+        mean, precision = naive(plain, decay)
         assert ours.keys() == theirs.keys()
         for label, values in ours.items():
             for name, value in values.items():

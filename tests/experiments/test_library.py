@@ -26,14 +26,14 @@ def test_the_papers_experiments_have_their_size():
     assert sizes == {
         **{"table1": 9 * 5 * 3, "table2": 9 * 3, "table3": 10 * 5 * 3, "table4": 9 * 3},
         **{"figure2": 8, "figure3": 2, "cost": 6 * 2, "quick": 11 * 3},
-        **{"controls": 3 * (4 * 3 + 2), "settings": 12 * 5 * 2, "steady": 6 * 3 * 3},
-        **{"dimensions": 8 * 2, "dimensions-128": 2 * 8 * 2, "dimensions-small": 8 * 2},
+        **{"controls": 3 * (4 * 3 + 2), "settings": 14 * 5 * 2, "steady": 6 * 3 * 3},
+        **{"dimensions": 8 * 2, "dimensions-128": 2 * 10 * 2, "dimensions-small": 8 * 2},
     }
 
 
-def test_the_example_of_a_grid_of_ones_own_is_one():
-    path = Path(__file__).parents[2] / "examples" / "shrinkage.yaml"
-    assert len(names(path)) == 10 * 8
+@pytest.mark.parametrize(("name", "runs"), [("shrinkage", 10 * 8), ("wide", 5 * 2 * 6)])
+def test_the_examples_of_grids_of_ones_own_are_some(name, runs):
+    assert len(names(Path(__file__).parents[2] / "examples" / f"{name}.yaml")) == runs
 
 
 def test_tables_share_their_runs():

@@ -28,20 +28,25 @@ def stream(sizes, groups=1, seed=0):
     ]
 
 
-def naive(batches, decay):
-    """Mean and covariance of every group, one sample at a time, weights · decay^age."""
+def masses_and_moments(batches, decay):
+    """Mass, mean and covariance of every group, one sample at a time, later batches fading it."""
     groups = len(batches[0][1])
+    masses = torch.zeros(groups).double()
     means, covariances = torch.zeros(groups, D).double(), torch.zeros(groups, D, D).double()
     for g in range(groups):
-        pairs = [
-            (weights[g, i] * decay ** (len(batches) - 1 - step), x)
-            for step, (features, weights) in enumerate(batches)
-            for i, x in enumerate(features)
-        ]
-        mass = sum(w for w, _ in pairs)
+        pairs, left = [], 1.0
+        for features, weights in reversed(batches):
+            pairs += [(left * w, x) for w, x in zip(weights[g], features, strict=True)]
+            count = weights[g].sum().item()
+            left *= max(0.99, 1 - count / (50 * D)) if decay == "auto" else decay
+        masses[g] = mass = sum(w for w, _ in pairs)
         means[g] = sum(w * x for w, x in pairs) / mass
         covariances[g] = sum(w * torch.outer(x - means[g], x - means[g]) for w, x in pairs) / mass
-    return means, covariances
+    return masses, means, covariances
+
+
+def naive(batches, decay):
+    return masses_and_moments(batches, decay)[1:]
 
 
 def run(batches, decay, dtype=torch.float64):
@@ -56,16 +61,15 @@ def covariance(moments):
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.99, "auto"])
 @pytest.mark.parametrize("sizes", [[8], [8] * 6, [5, 1, 9, 0, 2, 7]], ids=["one", "even", "uneven"])
 def test_exact_over_all_samples(sizes, decay, groups):
     batches = stream(sizes, groups)
     moments = run(batches, decay)
-    means, covariances = naive(batches, decay)
+    masses, means, covariances = masses_and_moments(batches, decay)
     assert_close(moments.mean, means)
     assert_close(covariance(moments), covariances)
-    mass = sum(w.sum(1) * decay ** (len(sizes) - 1 - step) for step, (_, w) in enumerate(batches))
-    assert_close(moments.mass, mass)
+    assert_close(moments.mass, masses)
 
 
 def test_no_weights_are_ones():

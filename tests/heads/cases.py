@@ -86,7 +86,12 @@ CASES = [
     variant(
         "lace one-vs-all mean only", background="one-vs-all", covariance=False, **options(decay=0.9)
     ),
-    variant("lace one-vs-one covariance only", background="one-vs-one", mean=False, **options()),
+    variant(
+        "lace one-vs-one covariance only",
+        background="one-vs-one",
+        mean=False,
+        **options(decay="auto"),
+    ),
     variant("lace learned scale", scale="learned"),
     variant("normface learned scale", "normface", scale="learned"),
     variant("amc wide margin", "amc", margin=2.5, auxiliary_weight=2.0),

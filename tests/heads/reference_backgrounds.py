@@ -24,27 +24,25 @@ def background_of(b, history):
     if isinstance(b, bg.OneVsOne):
         pairs = []
         for c in range(b.num_classes):
-            mean = moments(weigh(history, b.decay, lambda y, c=c: (y == c).double()))[0]
-            cov = moments(weigh(fresh, b.decay, lambda y, c=c: (y == c).double()))[1]
+            mean = moments(weigh(history, b, lambda y, c=c: (y == c).double()))[0]
+            cov = moments(weigh(fresh, b, lambda y, c=c: (y == c).double()))[1]
             pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.whitener.shrinkage))))
         return pairs
     if isinstance(b, bg.Estimated):
         rule = nontarget(b.num_classes) if b.samples == "nontarget" else labelled
-        mean = moments(weigh(history, b.decay, rule))[0]
-        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b.decay, rule))[1]
+        mean = moments(weigh(history, b, rule))[0]
+        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b, rule))[1]
         if amount == "ledoit-wolf":
-            amount = max(1e-4, ledoit_wolf(fresh, b.decay, rule))
+            amount = max(1e-4, ledoit_wolf(fresh, b, rule))
         if b.dimensions is not None:
             refreshes = range(1, len(fresh), b.refresh_every)
-            amount = limited(
-                [moments(weigh(fresh[:end], b.decay, rule))[1] for end in refreshes], b
-            )
+            amount = limited([moments(weigh(fresh[:end], b, rule))[1] for end in refreshes], b)
         if b.cohesion is not None:
             amount = cohesive(fresh, b)
         precision = inverse(shrunk(cov, amount))
     elif isinstance(b, bg.LowRank):
-        mean = moments(weigh(history, b.decay, labelled))[0]
-        precision = inverse(nystrom(b, moments(weigh(fresh, b.decay, labelled))[1]))
+        mean = moments(weigh(history, b, labelled))[0]
+        precision = inverse(nystrom(b, moments(weigh(fresh, b, labelled))[1]))
     else:
         mean, precision = b.mean, learned_precision(b) if b.has_covariance else identity
     return mean if b.has_mean else 0.0, precision if b.has_covariance else identity
@@ -66,14 +64,15 @@ def cohesive(history, b):
     amount, precision = 0.5, torch.eye(b.in_features, dtype=torch.float64)
     seen = []
     for end in range(1, len(history) + 1):
-        mean, cov = moments(weigh(history[:end], b.decay, labelled))
+        mean, cov = moments(weigh(history[:end], b, labelled))
         x, y = history[end - 1]
         x, y = (x.double() - mean)[y >= 0], y[y >= 0]
         products = x @ precision @ x.T
         lengths = products.diagonal().sqrt()
         same = (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool)
         cosines = (products / torch.outer(lengths, lengths))[same]
-        seen = [(b.decay * total, b.decay * pairs) for total, pairs in seen]
+        decay = 0.99 if b.decay == "auto" else b.decay
+        seen = [(decay * total, decay * pairs) for total, pairs in seen]
         seen.append((cosines.sum().item(), float(same.sum())))
         if (end - 1) % b.refresh_every == 0:
             last, precision = amount, inverse(shrunk(cov, amount))
@@ -99,11 +98,20 @@ def learned_precision(b, c=None):
     return lower @ lower.T
 
 
-def weigh(history, decay, rule):
+def weigh(history, b, rule):
     """All samples with their weights, the older ones less."""
-    ages = range(len(history) - 1, -1, -1)
-    weights = [decay**age * rule(y).double() for age, (_, y) in zip(ages, history, strict=True)]
-    return torch.cat([x for x, _ in history]), torch.cat(weights)
+    weights, left = [], 1.0
+    for _, y in reversed(history):
+        weights.append(left * rule(y).double())
+        left *= remembered(b, rule(y).sum().item())
+    return torch.cat([x for x, _ in history]), torch.cat(weights[::-1])
+
+
+def remembered(b, count):
+    """The decay, or at least 100 batches and 50 samples for each feature that is followed."""
+    if b.decay != "auto":
+        return b.decay
+    return max(0.99, 1 - count / (50 * getattr(b, "rank", b.in_features)))
 
 
 def moments(weighted):
@@ -137,7 +145,7 @@ def nontarget(classes):
 
 def one_vs_all(b, history):
     x, y = torch.cat([x for x, _ in history]), torch.cat([y for _, y in history])
-    w = weigh(history, b.decay, labelled)[1]
+    w = weigh(history, b, labelled)[1]
     mass = torch.stack([w[y == c].sum() for c in range(b.num_classes)])
     means = torch.stack([moments((x[y == c], w[y == c]))[0] for c in range(b.num_classes)])
     within = sum(
@@ -159,8 +167,8 @@ def shrunk(cov, amount):
     return (1 - amount) * cov + amount * torch.trace(cov) / len(cov) * torch.eye(len(cov)).double()
 
 
-def ledoit_wolf(history, decay, rule):
-    x, w = weigh(history, decay, rule)
+def ledoit_wolf(history, b, rule):
+    x, w = weigh(history, b, rule)
     mean, cov = moments((x, w))
     centred = x - mean
     fourth = (w * centred.square().sum(1) ** 2).sum() / w.sum()

@@ -21,6 +21,7 @@ from torchlace.functional import (
     update_moments,
     whitened_dimensions,
 )
+from torchlace.functional.moments import Decay
 
 Shrinkage = float | Literal["ledoit-wolf"]
 Method = Literal["cholesky", "newton-schulz"]
@@ -31,6 +32,8 @@ _LEAST_SHRINKAGE = 1e-4
 _MOST_SHRINKAGE, _FIRST_SHRINKAGE = 0.999, 0.5
 # What its odds change by at one refresh, at most, where samples are still to show the effect.
 _LARGEST_STEP = 1.25
+# Of one number, unlike of a covariance, a hundred batches say enough.
+_DECAY_OF_COSINES = 0.99
 
 _STATISTICS = tuple(f"running_{name}" for name in Moments._fields)
 
@@ -148,7 +151,8 @@ class Estimated(MomentsBackground):
             number in (0, 1). A network that can't keep them together is whitened little, by
             ``amount`` again, and one that does all the way to ``shrinkage``. Learning then needs
             the labels, and ``num_classes``.
-        decay: what a batch still counts one step later.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature.
         refresh_every: training steps between two whitenings; the mean moves every step.
         method: ``"cholesky"``, or ``"newton-schulz"``, which needs matrix products only and gives
             the symmetric whitening that turns features least.
@@ -181,7 +185,7 @@ class Estimated(MomentsBackground):
         shrinkage: Shrinkage = 0.01,
         dimensions: int | Literal["classes"] | None = None,
         cohesion: float | None = None,
-        decay: float = 0.99,
+        decay: Decay = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
         samples: Literal["all", "nontarget"] = "all",
@@ -266,9 +270,8 @@ class Estimated(MomentsBackground):
         # A sum's square is that of all pairs, of each sample with itself too.
         found = torch.cat([sums.square().sum() - own, (counts * (counts - 1)).sum().reshape(1)])
         finite = found.abs().sum() < torch.inf
-        self.cosines.copy_(
-            torch.where(finite, self.cosines.lerp(found, 1 - self.decay), self.cosines)
-        )
+        pace = 1 - (_DECAY_OF_COSINES if isinstance(self.decay, str) else self.decay)
+        self.cosines.copy_(torch.where(finite, self.cosines.lerp(found, pace), self.cosines))
 
     def _derive(self) -> tuple[Tensor, ...]:
         if not self.limited:

@@ -10,12 +10,14 @@ from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky
 from torchlace.functional.moments import (
+    Decay,
     deviations,
     follow,
     largest,
     merge,
     only_finite,
     reach,
+    remembered,
     scatter_rows,
 )
 
@@ -96,7 +98,8 @@ class LowRank(Running):
         in_features: width of the features.
         rank: r.
         shrinkage: towards the mean variance, in [1e-4, 1].
-        decay: what a batch still counts one step later.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature of the sketch.
         refresh_every: training steps between two whitenings.
         mean: subtract the mean.
         covariance: whiten.
@@ -126,7 +129,7 @@ class LowRank(Running):
         *,
         rank: int = 64,
         shrinkage: float = 0.01,
-        decay: float = 0.99,
+        decay: Decay = 0.99,
         refresh_every: int = 10,
         mean: bool = True,
         covariance: bool = True,
@@ -193,7 +196,8 @@ class LowRank(Running):
             self.running_variance.mul_(ratio.square())
             self.running_sketch.mul_(ratio.square())
             unit.copy_(new)
-        step = merge(self.running_mass[0], finite & counted, sums[1], sums[2:], self.decay)
+        kept = remembered(self.decay, sums[1], self.rank)
+        step = merge(self.running_mass[0], finite & counted, sums[1], sums[2:], kept)
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:

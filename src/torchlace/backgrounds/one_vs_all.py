@@ -10,7 +10,16 @@ from torchlace.backgrounds.estimated import Method, Whitener, one_hot
 from torchlace.backgrounds.expansion import nonzero, ratio, scaled
 from torchlace.backgrounds.running import Running
 from torchlace.functional import cholesky, shrink, unit
-from torchlace.functional.moments import deviations, follow, largest, merge, only_finite, reach
+from torchlace.functional.moments import (
+    Decay,
+    deviations,
+    follow,
+    largest,
+    merge,
+    only_finite,
+    reach,
+    remembered,
+)
 
 
 class OneVsAll(Running, ClasswiseBackground):
@@ -29,7 +38,8 @@ class OneVsAll(Running, ClasswiseBackground):
         in_features: width d of the features.
         num_classes: number of classes C.
         shrinkage: of the covariance within classes, in [1e-4, 1].
-        decay: what a batch still counts one step later.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature.
         refresh_every: training steps between two whitenings.
         method: ``"cholesky"`` or ``"newton-schulz"``.
         mean: subtract the mean.
@@ -65,7 +75,7 @@ class OneVsAll(Running, ClasswiseBackground):
         num_classes: int,
         *,
         shrinkage: float = 0.1,
-        decay: float = 0.99,
+        decay: Decay = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
         mean: bool = True,
@@ -188,7 +198,8 @@ class OneVsAll(Running, ClasswiseBackground):
             new, ratio = follow(unit, self.running_covariance.diagonal().amax(), bound)
             self.running_covariance.mul_(ratio.square())
             unit.copy_(new)
-        step = merge(self.running_mass, total[:, :0], count, total, self.decay)  # no roots needed
+        kept = remembered(self.decay, count.sum(), self.in_features)
+        step = merge(self.running_mass, total[:, :0], count, total, kept)  # no roots needed
         self.running_mean.add_(step.shift)
         self.running_mass.copy_(step.mass)
         if not self.has_covariance:

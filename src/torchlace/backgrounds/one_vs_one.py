@@ -15,6 +15,7 @@ from torchlace.backgrounds.estimated import (
     one_hot,
 )
 from torchlace.functional import unit
+from torchlace.functional.moments import Decay
 
 
 class _Opponents(ClasswiseBackground):
@@ -106,7 +107,8 @@ class OneVsOne(MomentsBackground, _Opponents):
         in_features: width of the features.
         num_classes: number of classes C; 2 × C × d × d numbers are kept.
         shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
-        decay: what a batch still counts one step later.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature and class.
         refresh_every: training steps between two whitenings.
         method: ``"cholesky"`` or ``"newton-schulz"``.
         mean: subtract the mean.
@@ -128,7 +130,7 @@ class OneVsOne(MomentsBackground, _Opponents):
         num_classes: int,
         *,
         shrinkage: Shrinkage = 0.1,
-        decay: float = 0.99,
+        decay: Decay = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
         mean: bool = True,

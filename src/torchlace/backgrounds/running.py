@@ -11,9 +11,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from torchlace._checks import check_count, check_feature_shape, check_number, check_target_shape
+from torchlace._checks import (
+    check_choice,
+    check_count,
+    check_feature_shape,
+    check_number,
+    check_target_shape,
+)
 from torchlace._transforms import transforming
 from torchlace.backgrounds.base import Background
+from torchlace.functional.moments import Decay
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,9 +52,13 @@ class Running(Background):
         self.forced: bool | None = None
         self._kept: dict[str, tuple[Tensor, int, torch.dtype, Tensor]] = {}
 
-    def _configure(self, decay: float, refresh_every: int, sync: bool) -> None:
-        self.decay = check_number("decay", decay, 0, 1, closed=True)
-        if self.decay == 1:
+    def _configure(self, decay: Decay, refresh_every: int, sync: bool) -> None:
+        if isinstance(decay, str):
+            check_choice("decay", decay, ("auto",))
+        else:
+            decay = check_number("decay", decay, 0, 1, closed=True)
+        self.decay = decay
+        if decay == 1:
             raise ValueError("decay must be below 1: at 1 nothing new would ever be learned")
         self.refresh_every = check_count("refresh_every", refresh_every)
         self.sync = sync

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 Reduce = Callable[[Tensor], Tensor]
+Decay = float | Literal["auto"]
+
+# What statistics rest on where the decay is automatic, at least.
+_BATCHES, _SAMPLES_EACH = 100, 50
 
 
 class Moments(NamedTuple):
@@ -59,7 +63,7 @@ def update_moments(
     moments: Moments,
     features: Tensor,
     weights: Tensor | None,
-    decay: float,
+    decay: Decay,
     reduce: Reduce | None = None,
     *,
     covariance: bool = True,
@@ -79,7 +83,7 @@ def update_moments(
         features: (N, d).
         weights: of each sample in each group, (G, N), or whether it counts; None for one each, in
             one group.
-        decay: in [0, 1).
+        decay: in [0, 1), or ``"auto"``, see :func:`remembered`.
         reduce: sums a tensor over all processes; omitted for one process.
         covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
@@ -118,7 +122,8 @@ def update_moments(
     shifted, weights = torch.where(finite, shifted, 0), weights * finite
     if reduce is None:
         count, squares, total = _sums(shifted, weights)
-    step = merge(moments.mass, weights, count, total, decay, inplace)
+    kept = remembered(decay, count, width)
+    step = merge(moments.mass, weights, count, total, kept, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
     merged = moments.but(mass=step.mass, mean=mean)
     if not covariance:
@@ -166,12 +171,24 @@ class Merge(NamedTuple):
     """How far the mean moves, (..., d)."""
 
 
+def remembered(decay: Decay, count: Tensor, features: int) -> float | Tensor:
+    """What the samples before a batch of ``count`` still count after it.
+
+    Automatically it is .99, a memory of about 100 batches, or more where these hold fewer than 50
+    samples for each of the ``features``: of 2,048 a covariance from 12,800 would be mostly noise.
+    """
+    if isinstance(decay, str):
+        kept = torch.rsub(count, 1, alpha=1 / (_SAMPLES_EACH * features))
+        return kept.clamp_min(1 - 1 / _BATCHES)
+    return decay
+
+
 def merge(
     mass: Tensor,
     weights: Tensor,
     count: Tensor,
     total: Tensor,
-    decay: float,
+    decay: float | Tensor,
     inplace: bool = False,
 ) -> Merge:
     """Add samples of ``weights``, (..., N), that deviate from the mean by ``total``, (..., d).
@@ -179,7 +196,11 @@ def merge(
     ``count`` is the sum of the weights in all processes. Without samples nothing moves and all is
     kept, even where the mass has decayed to nothing.
     """
-    mass = torch.add(count, mass, alpha=decay, out=mass if inplace else None)
+    out = mass if inplace else None
+    if isinstance(decay, Tensor):
+        mass = torch.addcmul(count, mass, decay, out=out)
+    else:
+        mass = torch.add(count, mass, alpha=decay, out=out)
     divisor = mass.clamp_min(torch.finfo(total.dtype).tiny)
     keep, column = torch.rsub(count / divisor, 1), divisor.unsqueeze(-1)
     roots = torch.cat([weights / column, keep.unsqueeze(-1)], dim=-1).sqrt()
