@@ -175,7 +175,7 @@ def remembered(decay: Decay, count: Tensor, features: int) -> float | Tensor:
     """What the samples before a batch of ``count`` still count after it.
 
     Automatically it is .99, a memory of about 100 batches, or more where these hold fewer than 50
-    samples for each of the ``features``: of 2,048 a covariance from 12,800 would be mostly noise.
+    samples for each of the ``features``: from few, the small eigenvalues come out too small.
     """
     if isinstance(decay, str):
         kept = torch.rsub(count, 1, alpha=1 / (_SAMPLES_EACH * features))
