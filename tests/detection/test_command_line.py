@@ -96,6 +96,21 @@ def test_targets_that_are_not_finite_name_their_bands(folder):
     assert said.endswith("--drop-bands 1,4\n")
 
 
+def test_a_target_without_a_measured_band_is_no_matter_of_bands(folder):
+    np.save(folder / "empty.npy", np.full(BANDS, np.nan))
+    said = refused(folder, "cube.npy", "--target", "empty.npy")
+    assert "target has no measured band: all its 8 values are NaN or infinite" in said
+    assert "drop" not in said
+    halves = np.stack([TARGET, TARGET])
+    halves[0, :4], halves[1, 4:] = np.nan, np.inf
+    np.save(folder / "halves.npy", halves)
+    said = refused(folder, "cube.npy", "--target", "halves.npy")
+    assert "no band is measured in all targets" in said
+    assert "--drop-bands" not in said
+    np.save(folder / "second.npy", np.stack([TARGET, np.full(BANDS, np.nan)]))
+    assert "target 1 has no measured band" in refused(folder, "cube.npy", "--target", "second.npy")
+
+
 def test_options_that_would_do_nothing_or_are_not_there(folder):
     said = refused(folder, "cube.npy", "--detector", "rx", "--convention", "paper")
     assert "rx has no target, so there is no --convention" in said
@@ -138,6 +153,48 @@ def test_pixels_without_data_are_left_out(folder):
     np.testing.assert_allclose(found[known], expected, rtol=1e-8, atol=1e-10)
     message = refused(folder, "c.hdr", "--target", "target.csv", "--window", "1", "5")
     assert "pixels without data, which a window would slide over" in message
+
+
+def test_pixels_without_data_in_some_bands_are_left_out_too(folder):
+    stored = IMAGE.astype(np.float32)
+    stored[3, 4, 2], stored[8, 1, 5:], stored[0] = -9999.99, -9999.99, -9999.99
+    known = (stored != np.float32(-9999.99)).all(-1)
+    header = {"data ignore value": "-9999.99"}
+    spectral.envi.save_image(str(folder / "c.hdr"), stored, metadata=header)
+    command = ("c.hdr", "--target", "target.csv")
+    done = torchlace("detect", *command, folder=folder)
+    assert done.code == 0, done.err
+    assert f"left out {IMAGE.shape[1] + 2} pixels without data" in done.out
+    found = np.load(folder / "scores.npy")
+    np.testing.assert_array_equal(np.isnan(found), ~known)
+    expected = spectral.ace(stored[known][None].astype(np.float64), TARGET)[0]
+    np.testing.assert_allclose(found[known], expected, rtol=1e-6, atol=1e-8)
+    done = torchlace("detect", *command, "--drop-bands", "2", folder=folder)
+    assert f"left out {IMAGE.shape[1] + 1} pixels without data" in done.out
+    message = refused(folder, *command, "--window", "1", "5")
+    assert f"{IMAGE.shape[1] + 2} pixels without data, which a window would slide over" in message
+
+
+def test_bands_without_any_data_are_what_to_drop(folder):
+    stored = np.where(np.isin(np.arange(BANDS), [1, 2, 5]), 0, IMAGE)
+    spectral.envi.save_image(
+        str(folder / "c.hdr"), stored, dtype=np.float64, metadata={"data ignore value": 0}
+    )
+    command = ("c.hdr", "--target", "target.csv")
+    said = refused(folder, *command, "--drop-bands", "1")
+    assert "in some band, and all do in 2, 5: --drop-bands 1,2,5\n" in said
+    done = torchlace("detect", *command, "--drop-bands", "1-2,5", folder=folder)
+    assert (done.code, done.err) == (0, "")
+    kept = [0, 3, 4, 6, 7]
+    expected = spectral.ace(IMAGE[..., kept], TARGET[kept])
+    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, atol=1e-8)
+    stored = IMAGE.copy()
+    stored[:12, :, 0], stored[12:, :, 1] = 0, 0
+    spectral.envi.save_image(
+        str(folder / "d.hdr"), stored, dtype=np.float64, metadata={"data ignore value": 0}
+    )
+    said = refused(folder, "d.hdr", "--target", "target.csv")
+    assert "in some band: --drop-bands those that most pixels lack" in said
 
 
 def test_a_cube_without_any_data_is_refused(folder):

@@ -1,5 +1,7 @@
 """Cubes and spectra in files."""
 
+import zipfile
+
 import numpy as np
 import pytest
 import spectral.io.envi as envi
@@ -85,6 +87,14 @@ def test_files_that_are_not_what_they_seem(tmp_path):
             read(tmp_path / "a.npy")
         with pytest.raises(FileNotFoundError, match="there is no file"):
             read(tmp_path / "nowhere.npy")
+    with zipfile.ZipFile(tmp_path / "a.npy", "w") as archive:
+        archive.writestr("x", "")
+    for content in (b"1 2 3\n4 5 6\n", b"", (tmp_path / "a.npy").read_bytes()):
+        (tmp_path / "a.npy").write_bytes(content)
+        for read in (read_cube, lambda path: read_targets(path, 3)):
+            with pytest.raises(ValueError, match=r"npy array: it does not begin as one") as caught:
+                read(tmp_path / "a.npy")
+            assert "pickle" not in str(caught.value)
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"not a readable \.npy"):
         read_cube(tmp_path / "objects.npy")
@@ -112,6 +122,62 @@ def test_the_scale_factor_of_an_envi_header_is_applied(tmp_path):
     path = tmp_path / "cube.hdr"
     envi.save_image(str(path), image, metadata={"reflectance scale factor": 1000})
     np.testing.assert_allclose(read_cube(path), image / 1000)
+
+
+@pytest.mark.filterwarnings("ignore:Image data contains NaN")
+@pytest.mark.parametrize("value", ["-9999.99", "-0.1", "1e-34", "-3.40282347e+38", "1e39", "nan"])
+@pytest.mark.parametrize("dtype", [">f4", "<f4", "<f8"])
+def test_no_data_is_what_the_images_own_type_makes_of_the_number(value, dtype, tmp_path):
+    image = scene()[0].astype(dtype)
+    with np.errstate(over="ignore"):
+        image[2, 3], image[4, 5, 6] = np.float64(value), np.float64(value)
+    found = saved_and_read(tmp_path, image, value)
+    expected = np.zeros(image.shape, dtype=bool)
+    expected[2, 3], expected[4, 5, 6] = True, True
+    np.testing.assert_array_equal(found.mask, expected)
+    np.testing.assert_array_equal(np.isnan(found.data), expected)
+    np.testing.assert_array_equal(found.data[~expected], image[~expected])
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "pixel"),
+    [
+        ("-9999", np.int16, -9999),
+        ("-9999.0", np.int16, -9999),
+        ("6.5535e4", np.uint16, 65535),
+        ("18446744073709551615", np.uint64, 2**64 - 1),
+        ("9007199254740993", np.int64, 2**53 + 1),
+    ],
+)
+def test_no_data_of_integers(value, dtype, pixel, tmp_path):
+    image = np.full((4, 5, 3), pixel - 1, dtype=dtype)
+    image[1, 2, 0] = pixel
+    found = saved_and_read(tmp_path, image, value)
+    assert np.argwhere(np.ma.getmaskarray(found)).tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize("value", ["-1", "65536", "7.5", "nan", "inf", "-1e300"])
+def test_numbers_that_integers_can_not_be_match_nothing(value, tmp_path):
+    image = np.array([0, 1, 7, 8, 65535] * 12, dtype=np.uint16).reshape(4, 5, 3)
+    found = saved_and_read(tmp_path, image, value)
+    assert not np.ma.isMaskedArray(found)
+    np.testing.assert_array_equal(found, image)
+
+
+def test_no_data_is_stored_before_the_scale_factor(tmp_path):
+    image = np.arange(60, dtype=np.int16).reshape(4, 5, 3)
+    found = saved_and_read(tmp_path, image, "49", {"reflectance scale factor": 49})
+    np.testing.assert_array_equal(found.mask, image == 49)
+    np.testing.assert_allclose(found.compressed(), np.delete(np.arange(60), 49) / 49)
+
+
+def saved_and_read(folder, image, value, header=None):
+    """An image that went through an ENVI file with this ``data ignore value``."""
+    path = str(folder / "cube.hdr")
+    metadata = {"data ignore value": value, **(header or {})}
+    order = 1 if image.dtype.byteorder == ">" else 0
+    envi.save_image(path, image, dtype=image.dtype, byteorder=order, metadata=metadata)
+    return read_cube(path)
 
 
 def test_broken_envi_images(tmp_path):

@@ -209,6 +209,42 @@ def test_what_is_rejected_bears_the_label_of_no_class():
     assert set(labels) == {-1, 1, None}
 
 
+@pytest.mark.parametrize("score", SCORES)
+def test_labels_that_the_model_does_not_know_are_an_error(score, logistic):
+    text = r"none of the model's classes: {}; expected some of 0, 1, 2, 3, 4 and 2 more"
+    with pytest.raises(ValueError, match=text.format("[789], [789], [789]")):
+        OpenSet(logistic, score=score).fit(X[~TRAIN], Y[~TRAIN])
+    held = KNOWN & ~TRAIN
+    with pytest.raises(ValueError, match=text.format(r"10\d, .* and 2 more")):
+        OpenSet(logistic, score=score).fit(X[held], Y[held] + 100)
+    with pytest.raises(ValueError, match=text.format(r"'\d', .* and 2 more")):
+        OpenSet(logistic, score=score).fit(X[held], Y[held].astype(str))
+    x, y = features()
+    with pytest.raises(ValueError, match="classes: 3; expected some of 0, 1, 2:"):
+        OpenSet(trained_head(), score=score).fit(x, y + 1)
+
+
+def test_labels_may_be_of_some_classes_and_of_another_type(logistic):
+    held = (Y < 5) & ~TRAIN
+    usual = OpenSet(logistic).fit(X[held], Y[held])
+    for labels in (Y[held].astype(float), torch.from_numpy(Y[held]), Y[held].tolist()):
+        assert OpenSet(logistic).fit(X[held], labels).threshold_ == usual.threshold_
+
+
+def test_models_that_do_not_say_their_classes_may_have_any():
+    class Named:
+        def decision_function(self, values):
+            return values[:, :3]
+
+        def predict(self, values):
+            return np.array(["a", "b", "c"])[values[:, :3].argmax(1)]
+
+    x, y = features()
+    guarded = OpenSet(Named()).fit(x.numpy(), np.array(["a", "b", "c"])[y])
+    by_number = OpenSet(trained_head()).fit(x, y)
+    assert guarded.threshold_ == pytest.approx(by_number.threshold_, rel=1e-6)
+
+
 def test_without_labels_the_predictions_serve(logistic):
     held = KNOWN & ~TRAIN
     found = OpenSet(logistic).fit(X[held]).evaluate(X[held], X[~KNOWN])

@@ -1,5 +1,7 @@
 """Errors say what was wrong; what can be classified anyhow is, without NaN."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,11 @@ LACE_SETTINGS = {
     "no iterations": ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
     "negative tol": ({"tol": -1.0}, ValueError, "tol must lie in"),
     "class weight": ({"class_weight": {0: 1, 5: 2}}, ValueError, "not in class_weight"),
+    "negative class weight": (
+        {"class_weight": {0: 1, 1: 2, 2: -0.5}},
+        ValueError,
+        "class_weight must hold finite weights, .* got -0.5 for class 2: give 0",
+    ),
     "no weight": ({"class_weight": {0: 0, 1: 0, 2: 0}}, ValueError, "leaves no sample"),
     "mps": ({"device": "mps"}, ValueError, 'device="cpu"'),
     "device": ({"device": "gpu"}, ValueError, "unknown device 'gpu': use device=\"cpu\""),
@@ -128,6 +135,44 @@ def test_streams_that_can_not_follow_a_change(before, after):
 def test_features_too_large_to_square(model, learn, options):
     with pytest.raises(ValueError, match="too large to be squared: rescale"):
         getattr(clone(model), learn)(1e200 * X, Y, **options)
+
+
+@pytest.mark.parametrize("weight", [-1, -1e-9, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", BOTH)
+def test_weights_of_classes_that_no_loss_can_have(kind, weight):
+    names = np.array(["ash", "beech", "oak"])[Y]
+    model = kind(class_weight={"ash": 1, "beech": weight, "oak": 1})
+    with pytest.raises(ValueError, match=f"got {weight:g} for class 'beech'"):
+        model.fit(X, names)
+    with pytest.raises(ValueError, match=f"got {weight:g} for class 'beech'"):
+        model.partial_fit(X, names, classes=["ash", "beech", "oak"])
+
+
+@pytest.mark.parametrize(
+    "model", [LACEClassifier(), LACEClassifier(hidden=4), HeadClassifier()], ids=str
+)
+@pytest.mark.parametrize("size", [np.float64(1e-170), np.float64(1e-300), np.float32(1e-38)])
+def test_features_too_small_to_square(model, size):
+    features = size * X.astype(size.dtype)
+    peak = re.escape(f"{np.abs(features).max():g}")
+    with pytest.raises(ValueError, match=f"too small .* none is larger than {peak}: rescale"):
+        clone(model).fit(features, Y)
+    with pytest.raises(ValueError, match="too small to be squared"):
+        clone(model).partial_fit(features, Y, classes=range(3))
+
+
+@pytest.mark.parametrize("size", [np.float64(1e-150), np.float32(1e-30)])
+def test_features_just_large_enough(size):
+    found = LACEClassifier(random_state=0).fit(size * X.astype(size.dtype), Y)
+    usual = LACEClassifier(random_state=0).fit(X.astype(size.dtype), Y)
+    accuracy = found.score(size * X.astype(size.dtype), Y)
+    assert accuracy == pytest.approx(usual.score(X.astype(size.dtype), Y), abs=0.05)
+
+
+def test_streams_may_go_on_with_small_features():
+    model = LACEClassifier(random_state=0).partial_fit(X, Y, classes=range(3))
+    model.partial_fit(1e-170 * X, Y)
+    assert np.isfinite(model.predict_proba(X)).all()
 
 
 def test_asked_too_early_or_of_other_features():

@@ -76,7 +76,8 @@ def detect(
         }
         found = _make(detector, target, kept, pixels.shape[-1], convention, options)
         pixels = pixels[..., kept] if drop_bands else pixels
-        known = _known(pixels, window)
+        known = _known(pixels, kept, drop_bands, window)
+        pixels = np.ma.getdata(pixels)
         with _words_of_the_command_line(kept, drop_bands):
             scores = _scores(found, pixels, known)
             limits = np.atleast_1d(found.fitted_threshold_)
@@ -98,21 +99,37 @@ def detect(
     typer.echo(f"scores in {out}" + (f", map in {png}" if png is not None else ""))
 
 
-def _known(pixels: Any, window: Any) -> Any:
-    """Which pixels hold data: those that are not NaN in every band."""
+def _known(pixels: Any, kept: Any, dropped: str, window: Any) -> Any:
+    """Which pixels hold data: those neither NaN in every band nor masked in any."""
     import numpy as np
 
-    known = ~np.isnan(pixels[..., 0])
+    values, mask = np.ma.getdata(pixels), np.ma.getmask(pixels)
+    known: Any = ~np.isnan(values[..., 0])
     if not known.all():
-        known = ~np.isnan(pixels).all(axis=-1)
+        known = ~np.isnan(values).all(axis=-1)
     if not known.any():
         raise ValueError("there is no data in this cube: every pixel is NaN in every band")
+    if mask is not np.ma.nomask:
+        known &= ~mask.any(axis=-1)
+    if not known.any():
+        raise _no_pixel_left(kept, mask.reshape(-1, len(kept)).all(axis=0), dropped)
     if window is not None and not known.all():
         raise ValueError(
             f"{counted(int((~known).sum()), 'pixel')} without data, which a window would slide "
             "over: cut the image to where data is, or leave --window out"
         )
     return known
+
+
+def _no_pixel_left(kept: Any, empty: Any, dropped: str) -> ValueError:
+    """The error where every pixel lacks some band; ``empty``: the bands that all of them lack."""
+    problem = "every pixel holds the header's data ignore value in some band"
+    if not empty.any():
+        return ValueError(f"{problem}: --drop-bands those that most pixels lack")
+    more = ",".join(filter(None, [dropped, _ranges(kept[empty])]))
+    return ValueError(
+        f"{problem}, and all do in {listed(kept[empty].tolist())}: --drop-bands {more}"
+    )
 
 
 def _scores(detector: Detector, pixels: Any, known: Any) -> Any:

@@ -56,14 +56,30 @@ class _TargetDetector(Detector):
                 f"target must have shape ({bands},) or (K, {bands}), one number for each band of "
                 f"the background, got {np.shape(target)}"
             )
-        bad = np.flatnonzero(~np.isfinite(targets).all(axis=0))
+        self._check_measured(np.isfinite(targets))
+        return targets
+
+    def _check_measured(self, measured: Array) -> None:
+        """Raise unless every target, (K, bands), is measured in every band."""
+        empty = np.flatnonzero(~measured.any(axis=1))
+        if len(empty):
+            name = "target" if len(measured) == 1 else f"target {empty[0]}"
+            raise ValueError(
+                f"{name} has no measured band: all its {measured.shape[1]} values are NaN or "
+                "infinite, and a spectrum to look for holds numbers"
+            )
+        bad = np.flatnonzero(~measured.all(axis=0))
+        if len(bad) == measured.shape[1]:
+            raise ValueError(
+                "no band is measured in all targets, each is NaN or infinite in one or another: "
+                "look for the targets one by one, without the bands that each lacks"
+            )
         if len(bad):
             raise BandError(
                 "target holds NaN or infinite values in {bands}: drop these bands from pixels and "
                 "target alike",
                 bad,
             )
-        return targets
 
     def _check_targets(self) -> None:
         if self.window is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.format import MAGIC_PREFIX
 
 Array = npt.NDArray[Any]
 
@@ -17,8 +19,8 @@ Array = npt.NDArray[Any]
 def read_cube(path: Path | str) -> Array:
     """An image (H, W, bands) or pixels (N, bands) from a .npy file, or an ENVI image by its .hdr.
 
-    Arrays of .npy files stay on disk and are read as they are used. Pixels to which an ENVI header
-    gives no data (``data ignore value`` in every band) are NaN.
+    Arrays of .npy files stay on disk and are read as they are used. Values to which an ENVI header
+    gives no data (``data ignore value``) are masked, and NaN below the mask.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -91,6 +93,13 @@ def read_targets(path: Path | str, bands: int) -> Array:
 
 
 def _read_npy(path: Path) -> Array:
+    with path.open("rb") as file:
+        start = file.read(len(MAGIC_PREFIX))
+    if start != MAGIC_PREFIX:
+        raise ValueError(
+            f"{path} is not a readable .npy array: it does not begin as one does, so it holds text "
+            "or something else; write arrays with numpy.save"
+        )
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -174,12 +183,36 @@ def _read_envi(path: Path) -> Array:
     except ImportError as error:
         raise ImportError(f"{path}: ENVI images need pip install spectral") from error
     try:
-        # Divided by the header's scale factor, so that cube and target share their units.
         image = spectral.open_image(str(path))
-        cube: Array = np.asarray(image.load(dtype=np.float64))
-        if "data ignore value" in image.metadata:
-            value = float(image.metadata["data ignore value"]) / image.scale_factor
-            cube[(cube == value).all(-1)] = np.nan
+        stored: Array = np.asarray(image.load(dtype=image.dtype, scale=False))
+        missing = _missing(stored, image.metadata.get("data ignore value"))
     except (error_kind, ValueError, KeyError, OSError, EOFError) as error:
         raise ValueError(f"{path} is not a readable ENVI image: {error}") from error
-    return cube
+    # Divided by the header's scale factor, so that cube and target share their units.
+    cube = stored.astype(np.float64)
+    cube /= image.scale_factor
+    if not missing.any():
+        return cube
+    cube[missing] = np.nan
+    return np.ma.array(cube, mask=missing)
+
+
+def _missing(stored: Array, ignored: str | None) -> Array:
+    """Where an image, as stored, holds the header's ``data ignore value``."""
+    value = None if ignored is None else _as_stored(ignored, stored.dtype)
+    if value is None:
+        return np.zeros(stored.shape, dtype=bool)
+    found: Array = np.isnan(stored) if np.isnan(value) else stored == value
+    return found
+
+
+def _as_stored(text: str, dtype: np.dtype[Any]) -> Any:
+    """A header's number, rounded as pixels of this type are; None if they can't hold it."""
+    value = float(text)
+    if dtype.kind not in "iu":
+        with np.errstate(over="ignore"):
+            return dtype.type(value)
+    limits = np.iinfo(dtype)
+    if not value.is_integer() or not limits.min <= (number := int(Decimal(text))) <= limits.max:
+        return None
+    return dtype.type(number)

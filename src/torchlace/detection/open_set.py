@@ -12,9 +12,10 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count, check_number
+from torchlace._text import listed
 from torchlace.detection.fitting import fit_anew
 from torchlace.detection.outputs import Output, run
 from torchlace.detection.pixels import refuse_masked
@@ -82,7 +83,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: images, features or rows, as the model takes them.
-            y: their classes; by default the model's own predictions.
+            y: their classes, as the model names them; by default its own predictions.
         """
         return fit_anew(self, lambda guarded: guarded._fit(X, y))
 
@@ -92,6 +93,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         rate = check_number("false_rejection", self.false_rejection, 0, 1)
         output = self._apply(X)
         self._check_unknown(output)
+        groups = self._groups(output, y)
         count = len(output.features)
         rank = int(rate * (count + 1))
         if rank < 1:
@@ -106,7 +108,6 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                     f"score={self.score!r} needs {_FOLDS} samples of known classes or more, got "
                     f"{count}"
                 )
-            groups = _groups(output, y)
             scores = np.empty(count)
             for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
                 known = self._statistics(output.features[others], groups[others])
@@ -149,13 +150,36 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
 
     def _check_unknown(self, output: Output) -> None:
         """Raise if what is rejected would bear the label of a class."""
-        labels = getattr(self.model, "classes_", None)
-        labels = np.arange(output.logits.shape[1]) if labels is None else np.asarray(labels)
-        if self.unknown in labels.tolist():
+        if self.unknown in self._labels(output):
             raise ValueError(
                 f"unknown={self.unknown!r} is one of the model's classes: give another label to "
                 "what is rejected, such as unknown=None"
             )
+
+    def _labels(self, output: Output) -> list[Any]:
+        """The model's classes; numbers from 0 where it has no names for them."""
+        labels = getattr(self.model, "classes_", None)
+        labels = np.arange(output.logits.shape[1]) if labels is None else np.asarray(labels)
+        found: list[Any] = labels.tolist()
+        return found
+
+    def _groups(self, output: Output, y: Any) -> Array:
+        """The class of each sample, (N,)."""
+        if y is None:
+            return output.labels
+        groups = _checked_groups(y, len(output.features))
+        # What another kind of model calls its classes is not known unless it says so.
+        if isinstance(self.model, nn.Module) or hasattr(self.model, "classes_"):
+            known = self._labels(output)
+            given = dict.fromkeys(groups.tolist())
+            strange = [repr(label) for label in given if label not in known]
+            if strange:
+                raise ValueError(
+                    f"y holds labels that are none of the model's classes: {listed(strange)}; "
+                    f"expected some of {listed([*map(repr, known)])}: leave samples of other "
+                    "classes out, and label these as for the model's own training"
+                )
+        return groups
 
     def _statistics(self, features: Array, groups: Array) -> _Classes:
         return _class_statistics(features, groups, within=self.score == "mahalanobis")
@@ -231,12 +255,11 @@ def _class_statistics(features: Array, groups: Array, *, within: bool) -> _Class
     return _Classes(centres, centres.mean(0), whitening)
 
 
-def _groups(output: Output, y: Any) -> Array:
+def _checked_groups(y: Any, count: int) -> Array:
     refuse_masked(y, "y")
-    labels = output.labels if y is None else np.asarray(y.cpu() if isinstance(y, Tensor) else y)
-    if labels.shape != (len(output.features),):
+    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
+    if labels.shape != (count,):
         raise ValueError(
-            f"y must have shape ({len(output.features)},), one class for each sample, got "
-            f"{labels.shape}"
+            f"y must have shape ({count},), one class for each sample, got {labels.shape}"
         )
     return labels

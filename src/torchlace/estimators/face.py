@@ -150,6 +150,8 @@ class FeatureClassifier(
         """Features, labels and weights as arrays, without samples of weight zero."""
         X, y = validate_data(self, _array(X), _array(y), dtype=_FLOATS, reset=reset)
         check_classification_targets(y)
+        if reset:
+            _check_not_tiny(X)
         counts = _check_sample_weight(_array(sample_weight), X, dtype=X.dtype)
         there = counts > 0
         if (counts < 0).any() or not there.any():
@@ -170,12 +172,23 @@ class FeatureClassifier(
             balance = compute_class_weight(
                 self.class_weight, classes=self.classes_, y=self.classes_[targets]
             )
+            self._check_balance(balance)
         counts = counts.astype(X.dtype, copy=False)
         weights = counts * balance[targets].astype(X.dtype)
         if not weights.sum() > 0:
             raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
         device = find_device(self.device)
         return Samples(*(_tensor(part).to(device) for part in (X, targets, counts, weights)))
+
+    def _check_balance(self, balance: Array) -> None:
+        """Raise if a class has a weight that no loss can be multiplied by."""
+        wrong = np.flatnonzero(~(np.isfinite(balance) & (balance >= 0)))
+        if len(wrong):
+            label = self.classes_.tolist()[wrong[0]]
+            raise ValueError(
+                f"class_weight must hold finite weights, none of them negative, got "
+                f"{balance[wrong[0]]:g} for class {label!r}: give 0 to a class that is not to count"
+            )
 
     def _apply(self, X: Any, function: Callable[[Tensor], Tensor]) -> Array:
         """What ``function`` of the embedded features gives, some thousand rows at a time."""
@@ -210,6 +223,18 @@ class FeatureClassifier(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _check_not_tiny(X: Array) -> None:
+    """Raise if squares of all features vanish, or what would whiten them overflows."""
+    limits = np.finfo(X.dtype)
+    # Moments are in double precision whatever the features have, the whitening is not.
+    least = max(np.finfo(np.float64).tiny ** 0.5, limits.tiny / limits.eps)
+    peak = max(X.max(), -X.min())
+    if 0 < peak < least:
+        raise ValueError(
+            f"the features are too small to be squared, none is larger than {peak:g}: rescale them"
+        )
 
 
 def _array(values: Any) -> Any:
