@@ -13,10 +13,13 @@ import time
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
-from cli.pictures import write
+from cli.pictures import as_npz, write
 from experiments.grids import GRID
 from training.processes import QUIET, Command, torchlace
+
+from torchlace.training.locks import LOCK, Lock
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE1 = f"{RESULTS}/table1.jsonl"
@@ -236,6 +239,13 @@ def test_a_dry_run_starts_nothing(folder):
         (("table1", "--protocol", "papr"), "unknown protocol 'papr': did you mean 'paper'"),
         (("table1", "--engine", "rya", "--root", "."), "unknown engine 'rya': did you mean 'ray'"),
         (("table1", "--results", "nowhere"), "there are no results in nowhere"),
+        (
+            ("mine.yaml", "--missing"),
+            "--missing runs what lines of results lack: name them by --res",
+        ),
+        (("mine.yaml", "-o", "."), ". is a folder: name a file in it, such as table.md"),
+        (("mine.yaml", "-o", "mine.yaml/a.md"), "can't be written: mine.yaml is a file, not a"),
+        (("mine.yaml", "-o", "mine.yaml/b/a.png"), "can't be written: mine.yaml is a file, not"),
         (("table1", "--root", "."), "torchlace data fetch cifar10"),
         (("figure2", "--results", TABLE1, "-o", "a.png"), "there is no embedding of figure2 to"),
         (("cost", "--results", TABLE1, "-o", "a.png"), "there is no finished run of cost to draw"),
@@ -255,12 +265,73 @@ def test_wrong_grids_of_ones_own_are_one_line(folder):
         ("head: lace}", "head: lacy}", "did you mean 'lace'"),
         ("data: digits", "data: digitss", "did you mean 'digits'"),
         ("seeds: 2", "seads: 2", "unknown key in mine.yaml 'seads': did you mean 'seeds'"),
+        ("head: lace}", "backbone: resnt18}", "'resnt18': did you mean 'resnet18'"),
+        ("label: Accuracy", "score: test_acuracy", "did you mean 'test_accuracy'"),
+        ("  lace: {", "  softmax: {", "mine.yaml has the key 'softmax' twice, in lines 9 and 10"),
+        ("head: lace}", "batch_size: -3}", "mine (lace, accuracy): batch_size must be at least 1"),
     ):
         (folder / "mine.yaml").write_text(GRID.replace(old, new))
-        done = torchlace("reproduce", "mine.yaml", folder=folder)
-        assert (done.code, done.err.count("\n")) == (1, 1)
-        assert message in done.err
-        assert not os.path.exists(folder / "runs")
+        for option in ((), ("--dry-run",)):
+            done = torchlace("reproduce", "mine.yaml", *option, folder=folder)
+            assert (done.code, done.err.count("\n")) == (1, 1)
+            assert message in done.err
+            assert not os.path.exists(folder / "runs")
+
+
+def test_a_selection_that_leaves_nothing_is_one_line(folder):
+    grid = GRID.replace("head: lace}", "data: svhn}")
+    (folder / "mine.yaml").write_text(grid)
+    command = ("reproduce", "mine.yaml", "--datasets", "svhn", "--methods", "softmax", "--show")
+    done = torchlace(*command, folder=folder)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: no run of mine has data set svhn and method softmax: ")
+
+
+def test_the_result_of_other_data_is_not_shown_as_ones_own(folder):
+    grid = GRID.replace("data: digits", "data: pack.npz, backbone: small-cnn")
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        (folder / name / "mine.yaml").write_text(grid)
+        pack = as_npz(folder / name)
+    arrays = dict(np.load(pack))
+    np.savez(pack, **{**arrays, "x_train": 255 - arrays["x_train"]})
+    command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "lace", "--max-epochs", "1")
+    there = ("--runs", folder / "runs")
+    first = torchlace(*command, *there, folder=folder / "one")
+    assert first.code == 0, first
+    for option in ((), ("--show",), ("--status",), ("--dry-run",)):
+        other = torchlace(*command, *there, *option, folder=folder / "two")
+        assert (other.code, other.out) == (1, "")
+        assert f"was trained on {folder}/one/pack.npz, and this grid means {pack}: " in other.err
+        assert "another folder by --runs" in other.err
+    own = torchlace(*command, folder=folder / "two")
+    assert own.code == 0, own
+
+    again = torchlace(*command, *there, folder=folder / "one")
+    assert (again.code, again.err) == (0, "")
+    shutil.copy(pack, folder / "one")
+    replaced = torchlace(*command, *there, folder=folder / "one")
+    assert (replaced.code, replaced.out) == (1, "")
+    assert f"was trained on other images than {folder}/one/pack.npz holds: " in replaced.err
+    lines = torchlace(*command, "--format", "jsonl", "-o", "a.jsonl", folder=folder / "two")
+    assert lines.code == 0, lines
+    shown = torchlace(*command, *there, "--results", "../two/a.jsonl", folder=folder / "one")
+    assert (shown.code, shown.err) == (0, "")
+
+
+def test_a_run_at_work_is_not_said_to_be_cut(folder):
+    command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "lace")
+    name = torchlace(*command, "--dry-run", folder=folder).out.splitlines()[0]
+    lock = Lock(folder / "runs" / "reproduce" / name, LOCK)
+    assert lock.acquire()
+    lines = torchlace(*command, "--show", "--format", "jsonl", folder=folder)
+    shown = torchlace(*command, "--show", "--format", "markdown", folder=folder)
+    status = torchlace(*command, "--status", folder=folder)
+    lock.release()
+    assert (lines.code, lines.out, lines.err) == (0, "", "not in these lines: 1 run at work\n")
+    assert "1 run at work: not counted yet." in shown.out
+    assert "failed or cut" not in shown.out
+    assert "1 run: 1 running" in status.out
 
 
 def test_a_bad_image_is_named_with_what_to_do(folder):

@@ -19,6 +19,7 @@ from torchlace.experiments.cells import Task
 from torchlace.experiments.state import FAILED
 from torchlace.experiments.statistics import unpack_right
 from torchlace.training import Run, TrainConfig
+from torchlace.training.locks import LOCK, Lock
 
 RESULTS = Path(__file__).parents[2] / "results"
 CONFIG = TrainConfig(backbone="small-cnn", epochs=2)
@@ -102,6 +103,20 @@ def test_every_run_that_was_started_has_a_line(tmp_path):
     assert to_lines(again.values()) == text
 
 
+def test_a_run_at_work_has_no_line_and_is_not_cut(tmp_path):
+    other = dataclasses.replace(CONFIG, seed=1)
+    lock = Lock(start(tmp_path, CONFIG).path, LOCK)
+    start(tmp_path, other)
+    tasks = [Task(CONFIG), Task(other)]
+    assert lock.acquire()
+    found = collect_records(tasks, "mine", tmp_path)
+    assert [record.line["status"] for record in found.values()] == ["running", "cut"]
+    assert [json.loads(each)["seed"] for each in to_lines(found.values()).splitlines()] == [1]
+    lock.release()
+    found = collect_records(tasks, "mine", tmp_path)
+    assert [record.line["status"] for record in found.values()] == ["cut", "cut"]
+
+
 def test_a_line_stands_for_a_run_that_is_not_here(tmp_path):
     other = dataclasses.replace(CONFIG, seed=1)
     tasks = [Task(CONFIG), Task(other)]
@@ -140,6 +155,7 @@ def test_the_same_run_in_two_files_counts_once_and_two_results_are_an_error(tmp_
         ("{}\n", r"a.jsonl:1 is not a line of results: it has no config"),
         ("3\n", r"a.jsonl:1 is not a line of results"),
         ('{"config": {"hed": 1}, "status": "cut"}\n', "unknown setting in .*a.jsonl:1 'hed'"),
+        ('{"config": {"epochs": 0}, "status": "cut"}\n', "a.jsonl:1: epochs must be at least 1"),
     ],
 )
 def test_a_wrong_line_is_named(text, message, tmp_path):
@@ -162,6 +178,11 @@ def test_a_wrong_line_is_named(text, message, tmp_path):
         ({"test_images": 0}, "test_right has 8 bits for 0 test images"),
         ({"status": "finishd"}, "unknown status 'finishd': did you mean 'finished'"),
         ({"config": None}, "config must hold settings, got None"),
+        ({"data_digest": [1]}, r"data_digest must be a text, got \[1\]"),
+        ({"validation": 3}, "validation must hold names and values, got 3"),
+        ({"validation": {"accuracy": 3}}, "accuracy of validation must be a list of numbers"),
+        ({"validation": {"accuracy": ["a"]}}, "accuracy of validation must be a list of numbers"),
+        ({"embeddings": 3}, "embeddings must hold names and values, got 3"),
     ],
 )
 def test_a_line_that_contradicts_itself_is_not_believed(change, message, tmp_path):

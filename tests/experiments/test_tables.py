@@ -245,13 +245,46 @@ def test_brackets_are_neither_markup_nor_lengths(experiment):
 
 
 def test_a_score_that_no_run_has_is_said(experiment):
-    wrong = GRID.replace("label: Accuracy", "label: Accuracy, score: test_acuracy")
+    wrong = GRID.replace("label: Accuracy", "label: Accuracy, score: clusters.raw.fisher")
     grid = experiment(wrong)
-    said = "Accuracy: none of its finished runs has a test_acuracy."
+    said = "Accuracy: none of its finished runs has a clusters.raw.fisher."
     assert said in make_table(grid, records(grid, scatter)).notes
     assert said not in make_table(grid, {}).notes
     plain = experiment(GRID)
     assert not any("none of" in note for note in make_table(plain, records(plain, scatter)).notes)
+
+
+def test_runs_at_work_are_neither_failed_nor_cut(experiment):
+    grid = experiment()
+    found = records(grid, scatter)
+    working, cut, *_ = found
+    found[working].line["status"] = "running"
+    table = make_table(grid, found)
+    assert table.notes[-1] == "1 run at work: not counted yet."
+    assert not any("failed or cut" in note for note in table.notes)
+    found[cut].line["status"] = "cut"
+    both = make_table(grid, found)
+    assert both.notes[-2:] == (
+        "1 run failed or cut: listed, but not counted.",
+        "1 run at work: not counted yet.",
+    )
+    shown = render(both, "csv")
+    assert f"{cut} (cut)" in shown
+    assert working not in shown
+
+
+def test_cells_that_were_not_chosen_are_left_empty(experiment):
+    grid = experiment(
+        "settings: {data: svhn, epochs: 2}\nseeds: 1\n"
+        "columns: {own: {}, digits: {settings: {data: digits}}}\n"
+        "rows: {digits: {settings: {data: digits}}, any: {}}\n"
+    ).select(datasets=["digits"])
+    cells = {(cell.row, cell.column): cell.task.config.data for cell in grid.cells()}
+    assert set(cells) == {("digits", "own"), ("digits", "digits"), ("any", "digits")}
+    assert set(cells.values()) == {"digits"}
+    table = make_table(grid, records(grid, lambda row, column, seed: 50.0))
+    means = [[table.entries[r.name, c.name].mean for c in grid.columns] for r in grid.rows]
+    assert means == [[50.0, 50.0], [None, 50.0]]
 
 
 class Balanced(HTMLParser):

@@ -102,8 +102,13 @@ def reproduce(
             raise ValueError("name an experiment; torchlace reproduce --list shows them")
         from torchlace._checks import check_choice
         from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
+        from torchlace.experiments.experiment import require_backbones
+        from torchlace.experiments.sources import require_same_data
         from torchlace.experiments.state import longest_first
 
+        if missing and results is None:
+            raise ValueError("--missing runs what lines of results lack: name them by --results")
+        _check_out(out)
         form = form or _form(out)
         check_choice("format", form, (*FORMATS, "jsonl"))
         check_choice("engine", engine, ("local", "ray"))
@@ -118,15 +123,21 @@ def reproduce(
         tasks = unique_tasks(experiment.cells())
         lines = read_lines(results) if results is not None else {}
         wanted = [task for task in tasks if not _known(lines.get(task.name))]
+        looked = dry_run or as_status
+        lines_only = results is not None and not (missing or show or looked)
+        to_run = not (lines_only or show or looked)
+        if dry_run or to_run:
+            require_backbones(experiment)
+        if not lines_only:
+            require_same_data(tasks, runs, closely=to_run)
         if dry_run:
             _foretell(wanted, runs, retry_failed)
-        if dry_run or as_status:
+        if looked:
             _status(experiment, tasks, wanted, runs, jobs)
             return
         outcome = None
         took = {name: line.line["seconds"] for name, line in lines.items() if line.finished}
-        lines_only = results is not None and not (missing or show)
-        if not (lines_only or show):
+        if to_run:
             options = {"jobs": 1 if experiment.alone else jobs, "device": _device(tasks, device)}
             outcome = _run(longest_first(wanted, took), runs, engine, retry_failed, options)
         try:
@@ -143,6 +154,17 @@ def _form(out: Path | None) -> str:
         known = ", ".join([*SUFFIXES, ".txt", *PICTURES])
         raise ValueError(f"{out.name} names no format: end it in {known}, or give --format")
     return SUFFIXES[out.suffix]
+
+
+def _check_out(out: Path | None) -> None:
+    """Raise if a file can't be made there, before anything is trained for it."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: name a file in it, such as {out / 'table.md'}")
+    for folder in out.parents:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{out} can't be written: {folder} is a file, not a folder")
 
 
 def _list() -> None:
@@ -235,6 +257,9 @@ def _show(
         return
     if form == "jsonl":
         text = to_lines(records.values())
+        at_work = sum(record.running for record in records.values())
+        if at_work:
+            typer.echo(f"not in these lines: {counted(at_work, 'run')} at work", err=True)
         _mention_others(tasks, runs)
     else:
         width = shutil.get_terminal_size((240, 24)).columns

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torchlace.data import KNOWN, MissingDataError, data_root
 from torchlace.training import TrainConfig
@@ -78,6 +79,23 @@ def canonical(config: TrainConfig) -> TrainConfig:
         'resnet18'
     """
     return dataclasses.replace(config, backbone=config.backbone_name)
+
+
+def read_config(values: dict[str, Any], where: str) -> TrainConfig:
+    """Settings from plain values; whatever is wrong with them, the error says where.
+
+    Example:
+        >>> read_config({"epochs": 0}, "mine (lace, photos)")
+        Traceback (most recent call last):
+        ...
+        ValueError: mine (lace, photos): epochs must be at least 1, got 0
+    """
+    try:
+        return TrainConfig.from_dict(values, where)
+    except (TypeError, ValueError) as error:
+        if where in str(error):
+            raise
+        raise type(error)(f"{where}: {error}") from None
 
 
 def unique_tasks(cells: Iterable[Cell]) -> list[Task]:

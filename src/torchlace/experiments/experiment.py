@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
 from torchlace.data import KNOWN, data_root, near_sources
-from torchlace.experiments.cells import Cell, Task, canonical
+from torchlace.experiments.cells import Cell, Task, canonical, read_config
 from torchlace.training import TrainConfig
 
 Settings = dict[str, Any]
+_WORDS = {"data": "data set", "backbone": "backbone"}
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Experiment:
         embeddings: pictures of the features that are needed, ``SPACE-METHOD-DIMd``.
         source: what published numbers are from, as tables say it.
         overrides: settings that win over those of rows and columns.
+        only: values of ``data`` and ``backbone`` that a cell must have, where some were chosen.
 
     Example:
         >>> from torchlace.experiments import load_experiment
@@ -108,17 +111,19 @@ class Experiment:
     embeddings: tuple[str, ...] = ()
     source: str = "published"
     overrides: Settings = field(default_factory=dict)
+    only: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
         """Every place of the table with its run, all settings checked."""
-        return [
+        cells = (
             Cell(row.name, column.name, self._task(row, column, self.first_seed + seed))
             # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
             for seed in range(max(row.seeds or self.seeds for row in self.rows))
             for column in self.columns
             for row in self.rows
             if seed < (row.seeds or self.seeds)
-        ]
+        )
+        return [cell for cell in cells if self._shown(cell.task.config)]
 
     def select(
         self,
@@ -137,29 +142,52 @@ class Experiment:
             >>> len(small.cells())
             9
         """
-        rows, columns = self.rows, self.columns
+        TrainConfig.from_dict(settings, f"what is asked of {self.name}")
         changed = dataclasses.replace(self, overrides={**self.overrides, **settings})
-        for what, setting, wanted in (
-            ("data set", "data", datasets),
-            ("backbone", "backbone", backbones),
-        ):
+        only = {"data": tuple(datasets), "backbone": tuple(backbones)}
+        for setting, wanted in only.items():
             if wanted:
                 known = {getattr(cell.task.config, setting) for cell in changed.cells()}
                 for name in wanted:
-                    check_choice(f"{what} of {self.name}", name, known)
-                rows = tuple(r for r in rows if r.settings.get(setting, wanted[0]) in wanted)
-                columns = tuple(c for c in columns if c.settings.get(setting, wanted[0]) in wanted)
+                    check_choice(f"{_WORDS[setting]} of {self.name}", name, known)
         if methods:
             named = {name for method in methods for name in self._rows_of(method)}
-            rows = tuple(row for row in rows if row.name in named)
+            rows = tuple(row for row in self.rows if row.name in named)
+            changed = dataclasses.replace(changed, rows=rows)
         if seeds is not None:
             check_count("seeds", seeds)
-            rows = tuple(dataclasses.replace(row, seeds=None) for row in rows)
-        return dataclasses.replace(changed, rows=rows, columns=columns, seeds=seeds or self.seeds)
+            rows = tuple(dataclasses.replace(row, seeds=None) for row in changed.rows)
+            changed = dataclasses.replace(changed, rows=rows, seeds=seeds)
+        given = {setting: wanted for setting, wanted in only.items() if wanted}
+        if not given:
+            return changed
+        return changed._restricted(given, methods)
 
     def score(self, row: Row, column: Column) -> str:
         """The field that a cell shows."""
         return column.score.format(space=row.space)
+
+    def _restricted(self, given: dict[str, tuple[str, ...]], methods: Sequence[str]) -> Experiment:
+        """With the cells that have these values, and the rows and columns that have such a cell."""
+        chosen = dataclasses.replace(self, only={**self.only, **given})
+        cells = chosen.cells()
+        if not cells:
+            asked = {_WORDS[setting]: wanted for setting, wanted in given.items()}
+            asked |= {"method": tuple(methods)} if methods else {}
+            said = [f"{what} {' or '.join(wanted)}" for what, wanted in asked.items()]
+            raise ValueError(
+                f"no run of {self.name} has {' and '.join(said)}: leave out one of them, or see "
+                "by --dry-run which runs there are"
+            )
+        rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
+        return dataclasses.replace(
+            chosen,
+            rows=tuple(row for row in self.rows if row.name in rows),
+            columns=tuple(column for column in self.columns if column.name in columns),
+        )
+
+    def _shown(self, config: TrainConfig) -> bool:
+        return all(getattr(config, setting) in wanted for setting, wanted in self.only.items())
 
     def _rows_of(self, method: str) -> list[str]:
         names = [row.name for row in self.rows]
@@ -176,7 +204,7 @@ class Experiment:
     def _task(self, row: Row, column: Column, seed: int) -> Task:
         where = f"{self.name} ({row.name}, {column.name})"
         settings = {**self.settings, **column.settings, **row.settings, **self.overrides}
-        config = TrainConfig.from_dict({**settings, "seed": seed}, where)
+        config = read_config({**settings, "seed": seed}, where)
         check_choice(f"head in {where}", config.head, heads.names())
         _check_data(config, where)
         if config.head_options:
@@ -185,6 +213,41 @@ class Experiment:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
         return Task(canonical(config), column.inspect or bool(self.embeddings), self.embeddings)
+
+
+def require_backbones(experiment: Experiment) -> None:
+    """Raise unless the backbones of all runs are known, as far as their libraries are here.
+
+    Not asked of who only looks at results: the libraries take a second or more to import.
+
+    Example:
+        >>> from torchlace.experiments import load_experiment
+        >>> require_backbones(load_experiment("quick"))
+    """
+    places: dict[str, str] = {}
+    for cell in experiment.cells():
+        where = f"{experiment.name} ({cell.row}, {cell.column})"
+        places.setdefault(cell.task.config.backbone, where)
+    for name, where in places.items():
+        known = {"small-cnn"} if name == "small-cnn" else _backbones(name)
+        if known is not None:
+            check_choice(f"backbone in {where}", name, known)
+
+
+def _backbones(like: str) -> set[str] | None:
+    """Names of the library that a name is of; None if it is not installed, as its run will say."""
+    try:
+        if like.startswith("timm/"):
+            return {f"timm/{name}" for name in import_module("timm").list_models()}
+        models: Any = import_module("torchvision.models")
+    except ImportError:
+        return None
+    # Those that classify lie right below the package.
+    return {"small-cnn"} | {
+        name
+        for name in models.list_models()
+        if "/" not in name and models.get_model_builder(name).__module__.count(".") == 2
+    }
 
 
 def _check_data(config: TrainConfig, where: str) -> None:

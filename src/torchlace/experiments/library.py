@@ -6,11 +6,13 @@ import re
 from collections.abc import ItemsView, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from torchlace._checks import check_choice, check_count
 from torchlace.experiments.experiment import Column, Experiment, Published, Row
+from torchlace.experiments.records import SCORES
 
 _EXPERIMENT = {
     *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
@@ -42,7 +44,12 @@ def load_experiment(name: str | Path) -> Experiment:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        return _read(path.stem, path.read_text("utf-8"), str(path))
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            message = f"{path} is not UTF-8 text (see byte {error.start}): save it as UTF-8"
+            raise ValueError(message) from None
+        return _read(path.stem, text, str(path))
     check_choice("experiment", str(name), experiment_names())
     file = next(file for file in _shipped() if file.name == f"{name}.yaml")
     return _read(str(name), file.read_text("utf-8"), file.name)
@@ -54,19 +61,16 @@ def _shipped() -> Iterator[Traversable]:
 
 
 def _read(name: str, text: str, source: str) -> Experiment:
-    import yaml
-
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{source} is not valid YAML: {error}") from None
-    given = _mapping(raw, source, _EXPERIMENT)
+    given = _mapping(_parse(text, source), source, _EXPERIMENT)
     for needed in ("rows", "columns"):
         if not given.get(needed):
             raise ValueError(f"{source} has no {needed}: name at least one under `{needed}:`")
     score = str(given.get("score", "test_accuracy"))
     columns = {n: _column(n, c, source, score) for n, c in _items(given, "columns", source)}
     rows = {n: _row(n, r, source, columns) for n, r in _items(given, "rows", source)}
+    for row, column in product(rows.values(), columns.values()):
+        where = f"score in column {column.name} of {source} for row {row.name}"
+        check_choice(where, column.score.format(space=row.space), SCORES)
     baseline = given.get("baseline")
     if baseline is not None:
         baseline = check_choice(f"baseline in {source}", str(baseline), rows)
@@ -84,6 +88,38 @@ def _read(name: str, text: str, source: str) -> Experiment:
         embeddings=_embeddings(given.get("embeddings"), source),
         source=str(given.get("source", "published")),
     )
+
+
+def _parse(text: str, source: str) -> Any:
+    """What a text of YAML says; of two equal keys PyYAML would drop the first without a word."""
+    import yaml
+
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_keys(node, loader, source)
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source} is not valid YAML: {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _check_keys(node: Any, loader: Any, source: str) -> None:
+    pairs = node.value if node.id == "mapping" else []
+    lines: dict[str, int] = {}
+    for key, value in pairs:
+        if key.id == "scalar" and not key.tag.endswith(":merge"):
+            name, line = str(loader.construct_object(key)), key.start_mark.line + 1
+            if name in lines:
+                raise ValueError(
+                    f"{source} has the key {name!r} twice, in lines {lines[name]} and {line}: "
+                    "rename or remove one"
+                )
+            lines[name] = line
+        _check_keys(value, loader, source)
 
 
 def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row:

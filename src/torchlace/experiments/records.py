@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlace._checks import check_choice
-from torchlace.experiments.cells import Task, canonical, run_name
+from torchlace.experiments.cells import Task, canonical, read_config, run_name
 from torchlace.experiments.state import (
     EMBEDDINGS,
     EVALUATION,
@@ -34,6 +34,18 @@ _RESULT = (
 _EVALUATION = (
     *("clusters", "predicted_homogeneity", "predicted_completeness", "ece", "calibrated_ece"),
 )
+_SPACES = ("raw", "raw_sphere", "whitened", "whitened_sphere")
+_CLUSTERS = (
+    *("silhouette", "silhouette_cosine", "davies_bouldin", "calinski_harabasz", "fisher"),
+    *("kmeans_homogeneity", "kmeans_completeness", "effective_rank"),
+)
+# The numbers of a line, which tables may show.
+SCORES = (
+    *(name for name in _RESULT if name not in ("device", "versions", "data_digest", "graph")),
+    *("step_ms", "test_images"),
+    *(name for name in _EVALUATION if name != "clusters"),
+    *(f"clusters.{space}.{score}" for space in _SPACES for score in _CLUSTERS),
+)
 # What a line that says it is finished can't do without.
 _COUNTED = ("test_accuracy", "test_images", "test_right", "data_digest", "seconds")
 
@@ -49,6 +61,11 @@ class Record:
     def finished(self) -> bool:
         """Whether it has results."""
         return bool(self.line["status"] == "finished")
+
+    @property
+    def running(self) -> bool:
+        """Whether a living process is at work on it, so that nothing final can be said."""
+        return bool(self.line["status"] == "running")
 
     def score(self, name: str) -> float | None:
         """A number of the line, dots going deeper; None where it has none."""
@@ -101,7 +118,7 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         "backbone": config.backbone_name,
         "protocol": config.protocol,
         "seed": config.seed,
-        "status": {State.DONE: "finished", State.FAILED: "failed"}.get(state, "cut"),
+        "status": "finished" if state is State.DONE else state.value,
     }
     history = _history(run)
     if state is State.DONE:
@@ -138,14 +155,15 @@ def read_lines(path: Path | str) -> dict[str, Record]:
         raise FileNotFoundError(f"there are no results in {path}: expected .jsonl files")
     found: dict[str, Record] = {}
     for record in (each for file in files for each in _records(file)):
-        name = run_name(canonical(TrainConfig.from_dict(record.line["config"], record.source)))
+        name = run_name(canonical(read_config(record.line["config"], record.source)))
         found[name] = _better(found[name], record) if name in found else record
     return found
 
 
 def to_lines(records: Iterable[Record]) -> str:
-    """Records as the text of a .jsonl file."""
-    return "".join(json.dumps(record.line, ensure_ascii=False) + "\n" for record in records)
+    """Records as the text of a .jsonl file; runs that are at work have no line yet."""
+    lines = (record.line for record in records if not record.running)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
@@ -183,6 +201,14 @@ def _check(line: Any) -> None:
     for name in ("test_accuracy", "seconds"):
         if not isinstance(line[name], (int, float)):
             raise ValueError(f"{name} must be a number, got {line[name]!r}")
+    if not isinstance(line["data_digest"], str):
+        raise ValueError(f"data_digest must be a text, got {line['data_digest']!r}")
+    for name in ("validation", "embeddings"):
+        if not isinstance(line.get(name, {}), dict):
+            raise ValueError(f"{name} must hold names and values, got {line[name]!r}")
+    curve = line.get("validation", {"accuracy": []}).get("accuracy")
+    if not isinstance(curve, list) or not all(isinstance(each, (int, float)) for each in curve):
+        raise ValueError(f"accuracy of validation must be a list of numbers, got {curve!r}")
     right = 100 * float(unpack_right(line).mean())
     if not abs(line["test_accuracy"] - right) < 1e-6:
         raise ValueError(f"test_accuracy is {line['test_accuracy']}, but {right} by test_right")

@@ -58,6 +58,7 @@ class Entry:
     gain_interval: Interval | None = None
     test: Paired | None = None
     rank: int | None = None
+    at_work: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -110,7 +111,7 @@ def make_table(experiment: Experiment, records: Mapping[str, Record]) -> Table:
     entries: dict[tuple[str, str], Entry] = {}
     for column in experiment.columns:
         shown = {
-            row.name: _entry(experiment, row, column, found[row.name, column.name])
+            row.name: _entry(experiment, row, column, found.get((row.name, column.name), {}))
             for row in experiment.rows
         }
         if experiment.baseline in shown and column.best != "none":
@@ -137,11 +138,12 @@ def _entry(experiment: Experiment, row: Row, column: Column, runs: Mapping[int, 
         tuple(
             f"{record.source} ({record.line['status']})"
             for record in runs.values()
-            if not record.finished
+            if not (record.finished or record.running)
         ),
         sum(record.finished for record in runs.values()) - len(scored),
         row.published.get(column.name),
         mean_interval(100 * _right(records)) if counted else None,
+        at_work=tuple(record.source for record in runs.values() if record.running),
     )
 
 
@@ -222,4 +224,7 @@ def _notes(experiment: Experiment, entries: Mapping[tuple[str, str], Entry]) -> 
     if unfinished:
         count = counted(len(unfinished), "run")
         notes.append(f"{count} failed or cut: listed, but not counted.")
+    at_work = {run for entry in entries.values() for run in entry.at_work}
+    if at_work:
+        notes.append(f"{counted(len(at_work), 'run')} at work: not counted yet.")
     return tuple(notes)
