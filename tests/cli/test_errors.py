@@ -1,5 +1,9 @@
+import subprocess
+import sys
+
 import pytest
 from experiments.grids import GRID
+from PIL import Image
 from training.processes import torchlace
 
 
@@ -105,3 +109,35 @@ def test_nvidia_s_devices_are_called_cuda(command, tmp_path):
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "did you mean" in done.err
     assert "cuda" in done.err
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    command = ("train", "--epochs", "1", "--run", "run")
+    assert torchlace(*command, folder=tmp_path).code == 0
+    (tmp_path / "run" / "result.json").write_text("{")
+    done = torchlace(*command, folder=tmp_path)
+    assert done.code == 1
+    assert "error: run/result.json is damaged: " in done.err
+    assert "--overwrite trains the run anew" in done.err
+
+
+@pytest.mark.parametrize("form", [("--json",), ("--csv",), ()])
+def test_output_that_can_not_be_written_is_an_error_in_a_line(form, tmp_path):
+    assert torchlace("train", "--epochs", "1", "--run", "run", folder=tmp_path).code == 0
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    command = [sys.executable, "-m", "torchlace.cli", "predict", "run", "a.png", *form]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: the output could not be written: No space left on device\n"
+
+
+def test_an_option_of_the_background_is_shown_as_the_command_line_takes_it(tmp_path):
+    short = ("train", "--epochs", "1", "--run", "run", "--head-option")
+    done = torchlace(*short, "shrinkage=0.1", folder=tmp_path)
+    assert done.code == 1
+    hint = done.err.split("--head-option ")[1].strip().strip("'")
+    assert hint == "background_options={shrinkage: ...}"
+    assert torchlace(*short, hint.replace("...", "0.1"), folder=tmp_path).code == 0

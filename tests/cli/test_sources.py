@@ -82,13 +82,50 @@ def test_what_was_left_out_is_counted_and_listed(tmp_path):
     assert left_out == [f"{bad}: empty file"]
 
 
-def test_data_that_changed_since_training_are_noted(tmp_path):
+def test_test_images_are_not_drawn_anew_from_data_that_changed(tmp_path):
     source = FORMS["folder"](tmp_path)
     torchlace(*TRAIN[:3], "--epochs", 1, "--data", source, "--run", "run", folder=tmp_path)
+    done = torchlace("evaluate", "run", "--json", folder=tmp_path)
     next(source.glob("digit 1/*.png")).unlink()
+    # Test images drawn from what is left would be among those it learned from.
+    refused = torchlace("evaluate", "run", "--json", "--refresh", folder=tmp_path)
+    assert refused.code == 1
+    assert "has changed since the run was trained on it" in refused.err
+    kept = torchlace("evaluate", "run", "--json", folder=tmp_path)
+    assert kept.json() == done.json()
+    assert kept.err.endswith("; features kept earlier are used\n")
+
+
+def test_the_split_of_a_source_that_has_one_stays(tmp_path):
+    source = FORMS["split folder"](tmp_path)
+    torchlace(*TRAIN[:3], "--epochs", 1, "--data", source, "--run", "run", folder=tmp_path)
+    next(source.glob("train/digit 1/*.png")).unlink()
     done = torchlace("evaluate", "run", "--json", folder=tmp_path)
     assert done.code == 0
     assert done.err == "note: the data differ from those the run was trained on\n"
+
+
+def test_a_folder_with_the_name_of_a_known_set_is_pointed_out(tmp_path):
+    as_folder(tmp_path).rename(tmp_path / "digits")
+    done = torchlace("train", "--epochs", 1, "--run", "run", folder=tmp_path)
+    assert done.code == 0
+    assert "--data ./digits is what lies here" in done.err
+    (tmp_path / "digits").rename(tmp_path / "cifar10")
+    missing = torchlace("train", "--data", "cifar10", "--root", tmp_path, folder=tmp_path)
+    assert missing.code == 1
+    assert "the cifar10 here is meant by --data ./cifar10" in missing.err
+
+
+def test_an_epoch_of_one_step_is_pointed_out(tmp_path):
+    images, labels = digits()
+    few = {"x_train": images[:60], "y_train": labels[:60]}
+    np.savez(tmp_path / "few.npz", **few, x_test=images[60:90], y_test=labels[60:90])
+    command = ("train", "--data", "few.npz", "--backbone", "small-cnn", "--epochs", 1)
+    done = torchlace(*command, "--run", "run", folder=tmp_path)
+    assert "an epoch is 1 step of 50 images" in done.err
+    assert "--batch-size" in done.err
+    calm = torchlace(*command, "--batch-size", 8, "--run", "calm", folder=tmp_path)
+    assert "an epoch is" not in calm.err
 
 
 def test_files_that_differ_in_size_since_training_are_brought_to_the_size_of_the_run(tmp_path):

@@ -90,6 +90,16 @@ def test_calibration_without_labels_says_so():
         tl.Softmax(6, CLASSES, dtype=torch.float64).calibrate(x, torch.full_like(y, -100))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("head", ["lace", "arcface", "softmax"])
+def test_folded_layers_are_traced_and_saved_as_torchscript(head, tmp_path):
+    folded = tl.heads.create(head, 16, 5).eval().fold()
+    x, other = torch.randn(3, 16), torch.randn(7, 16)
+    other[0] = 0
+    torch.jit.trace(folded, (x,)).save(tmp_path / "folded.pt")
+    assert_close(torch.jit.load(tmp_path / "folded.pt")(other), folded(other))
+
+
 @cases_where(foldable)
 def test_folded_layers_have_the_same_scores(case):
     head = moved(case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 try:
@@ -19,6 +20,7 @@ try:
         show,
         train,
     )
+    from torchlace.cli.common import silence_output
     from torchlace.cli.interrupt import STOPPED, leave_imports_on_interrupt
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
@@ -30,9 +32,16 @@ class _App(typer.Typer):
     def __call__(self, *args: Any, **options: Any) -> Any:
         leave_imports_on_interrupt()
         try:
-            return super().__call__(*args, **options)
+            try:
+                return super().__call__(*args, **options)
+            finally:
+                sys.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(STOPPED) from None
+        except OSError as error:  # what commands print, after the work, to a disk that is full
+            typer.echo(f"error: the output could not be written: {error.strerror}", err=True)
+            silence_output()
+            raise SystemExit(1) from None
 
 
 app = _App(

@@ -21,7 +21,7 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # whoever read this has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         raise typer.Exit(0) from None
     except Exception as error:
         if not _expected(error):
@@ -31,6 +31,11 @@ def plain_errors() -> Iterator[None]:
             hint = "; pip install 'torchlace[train]' brings it"
         typer.echo(f"error: {error}{hint}", err=True)
         raise typer.Exit(1) from None
+
+
+def silence_output() -> None:
+    """Let what is still to be printed go nowhere, where the output can't be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -94,6 +94,8 @@ class ImageData:
         digest: of images and labels, whatever their order. Of streamed files it covers their
             names, sizes and labels instead, since reading them all would take too long.
         skipped: files that were left out because they can't be read, with the reason.
+        drawn: whether the test images were drawn from all, where the source doesn't say which they
+            are. Of a source that has changed, others are drawn.
     """
 
     name: str
@@ -103,6 +105,7 @@ class ImageData:
     mirror: bool
     digest: str
     skipped: tuple[str, ...] = ()
+    drawn: bool = False
 
     @property
     def num_classes(self) -> int:

@@ -113,10 +113,12 @@ def _find(name: str, root: Path) -> Path:
     if name in KNOWN:
         path = root / f"{KNOWN[name].pack}.npz"
         if not path.is_file():
+            beside = Path(name)
+            here = f"; the {name} here is meant by --data ./{name}" if beside.exists() else ""
             raise MissingDataError(
                 f"no {path}: get it by `torchlace data fetch {KNOWN[name].pack}`, or from a copy "
                 f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; --root or "
-                "TORCHLACE_DATA says where packs live"
+                f"TORCHLACE_DATA says where packs live{here}"
             )
         return path
     path, pack = Path(name).expanduser(), root / f"{name}.npz"
@@ -161,7 +163,8 @@ def _from_pack(
         labels = torch.from_numpy(arrays[f"y_{which}{suffix}"].astype(np.int64))
         return MemoryImages(to_tensor(arrays[f"x_{which}"]), labels)
 
-    if "x_test" in arrays:
+    drawn = "x_test" not in arrays
+    if not drawn:
         train: Images = part("train")
         test: Images = part("test")
     else:
@@ -180,11 +183,17 @@ def _from_pack(
         names = KNOWN[name].class_names
     # `check` reports what a known set has beyond its names; here every label needs some name.
     names += tuple(str(label) for label in range(len(names), count))
-    return _from_arrays(name, train, test, names, size)
+    return _from_arrays(name, train, test, names, size, drawn=drawn)
 
 
 def _from_arrays(
-    name: str, train: Images, test: Images, class_names: tuple[str, ...], size: int | None
+    name: str,
+    train: Images,
+    test: Images,
+    class_names: tuple[str, ...],
+    size: int | None,
+    *,
+    drawn: bool = False,
 ) -> ImageData:
     if size is not None:
         train, test = (
@@ -192,7 +201,8 @@ def _from_arrays(
             for part in (train, test)
         )
     mirror = name.lower() not in NEVER_MIRRORED
-    return ImageData(name, train, test, class_names, mirror, digest_of(train, test))
+    digest = digest_of(train, test)
+    return ImageData(name, train, test, class_names, mirror, digest, drawn=drawn)
 
 
 def _from_listing(
@@ -226,6 +236,7 @@ def _from_listing(
         name.lower() not in NEVER_MIRRORED,
         digest_of(train, test),
         tuple(map(str, collected.bad)),
+        drawn=listing.testing is None,
     )
 
 

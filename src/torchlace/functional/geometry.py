@@ -22,8 +22,9 @@ def unit(vectors: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    if torch.compiler.is_compiling():
-        # The compiler fuses these by itself, and traces no function with a forward derivative.
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
+        # The compiler fuses these by itself, and traces no function with a forward derivative;
+        # what is traced for TorchScript can't be saved with one.
         vectors = vectors / magnitude(vectors)
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
         return vectors / torch.where(lengths > 0, lengths, 1)

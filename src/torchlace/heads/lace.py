@@ -216,7 +216,8 @@ def _check_placed(background: str, options: Mapping[str, Any]) -> None:
     theirs = set(backgrounds.option_names(background)) - set(option_names(LACE))
     for name in theirs & set(options):
         raise TypeError(
-            f"{name} is an option of the background: background_options={{{name!r}: ...}}"
+            f"{name} is an option of the background: background_options={{{name!r}: ...}}, or "
+            f"--head-option 'background_options={{{name}: ...}}'"
         )
 
 

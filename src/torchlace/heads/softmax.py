@@ -138,7 +138,8 @@ class Center(Auxiliary):
 class AMC(Auxiliary):
     """Softmax joined with angular margin contrastive loss (Choi et al., 2020), .9 and .1.
 
-    Pairs are the first half of the batch against the second, told apart by the true labels.
+    Pairs are the first half of the batch against the second, told apart by the true labels; an
+    ignored sample takes its partner's contrastive term along.
 
     Args:
         in_features: width of the features.

@@ -49,12 +49,27 @@ def extract(loaded: LoadedRun, watcher: Watcher, *, root: Path | None, refresh: 
         watcher.message(f"note: the data are not here ({error}); features kept earlier are used")
         return kept
     if data.digest != loaded.facts["data_digest"]:
+        if data.drawn:
+            return _kept_or_refused(kept, loaded, watcher)
         watcher.message("note: the data differ from those the run was trained on")
     if kept is not None and kept.key["data"] == data.digest:
         return kept
     found = _pass_through(loaded, data, {"weights": weights, "data": data.digest}, watcher)
     keep(loaded.run.path / NAME, _packed(found), watcher)
     return found
+
+
+def _kept_or_refused(kept: Extracted | None, loaded: LoadedRun, watcher: Watcher) -> Extracted:
+    """Of data that have changed, test images are drawn that the run may have learned from."""
+    changed = f"{loaded.config.data} has changed since the run was trained on it"
+    if kept is None:
+        raise RunError(
+            f"{changed}, and its test images are drawn from all: some drawn now are ones it "
+            "learned from. Bring the data back as they were, or train again; images below train/ "
+            "and test/ stay apart"
+        )
+    watcher.message(f"note: {changed}; features kept earlier are used")
+    return kept
 
 
 def _pass_through(

@@ -116,7 +116,7 @@ def read_result(run: Run) -> dict[str, Any]:
         raise RunError(f"{run.path} is not finished: the command that trains it goes on with it")
     try:
         result = run.result()
-    except (ValueError, OSError) as error:
+    except OSError as error:
         raise RunError(f"{run.result_path} is damaged: {error}") from error
     if not isinstance(result, dict) or result.get("test_accuracy") is None:
         raise RunError(f"{run.result_path} is damaged or of another version")

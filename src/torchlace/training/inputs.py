@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from torchlace._text import counted
-from torchlace.data import load_data, protocol_transforms, stratified_split
+from torchlace.data import KNOWN, load_data, protocol_transforms, stratified_split
 from torchlace.training.batches import Augmentation, Batches
 from torchlace.training.config import TrainConfig
 from torchlace.training.reporting import Reporter
 from torchlace.training.rundir import RunError, versions
+
+# Early stopping counts epochs; of so few steps, ten are soon over.
+_FEW_STEPS = 3
 
 
 class Inputs:
@@ -34,6 +37,11 @@ class Inputs:
             mixed_size=config.mixed_size,
             skip_bad=config.skip_bad,
         )
+        if config.data in KNOWN and Path(config.data).exists():
+            reporter.message(
+                f"note: {config.data} is the data set of that name; --data ./{config.data} is what "
+                "lies here"
+            )
         if config.mirror is not None:
             self.data = dataclasses.replace(self.data, mirror=config.mirror)
         if self.data.skipped:
@@ -54,6 +62,11 @@ class Inputs:
         self.batch = min(config.batch_size, len(self.fit))
         if self.batch < world:
             raise RunError(f"{len(self.fit)} training images are too few for {world} processes")
+        if self.steps < _FEW_STEPS:
+            reporter.message(
+                f"note: an epoch is {counted(self.steps, 'step')} of {self.batch} images, which "
+                "teaches little before patience ends; a smaller --batch-size makes more of them"
+            )
         augment, self.prepare = protocol_transforms(config.protocol, self.data)
         self.augment = Augmentation(augment, device, self.batch, rank, world)
 

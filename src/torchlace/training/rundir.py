@@ -45,7 +45,12 @@ class Run:
         if not self.finished:
             state = "is not finished" if self.config_path.exists() else "holds no run"
             raise RunError(f"{self.path} {state}: there is no {self.result_path.name}")
-        values: dict[str, Any] = json.loads(self.result_path.read_text())
+        try:
+            values: dict[str, Any] = json.loads(self.result_path.read_text())
+        except ValueError as error:
+            raise RunError(
+                f"{self.result_path} is damaged: {error}. --overwrite trains the run anew"
+            ) from error
         return values
 
     def config(self) -> TrainConfig:
