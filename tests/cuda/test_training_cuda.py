@@ -141,3 +141,16 @@ def test_a_compiled_background_in_the_backbone_is_captured(tmp_path):
     found, result = losses(TrainConfig(**common, compile=True), tmp_path / "compiled")
     assert result["graph"] is (DEVICE == "cuda")
     assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_norms_taken_anew_leave_the_replayed_step_alone(compiled, tmp_path):
+    network = {"backbone": "shufflenet_v2_x0_5", "precision": "32-true", "compile": compiled}
+    plain, _ = losses(TrainConfig(**COMMON, **network), tmp_path / "plain")
+    config = TrainConfig(**COMMON, **network, norm_batches=3)
+    anew, result = losses(config, tmp_path / "anew")
+    assert result["graph"] is (DEVICE == "cuda")
+    assert anew[::2] == pytest.approx(plain[::2], rel=1e-3)
+    assert anew[1::2] != pytest.approx(plain[1::2], rel=1e-3)
+    found, _ = stopped_and_resumed(config, tmp_path / "cut")
+    assert found == pytest.approx(anew, rel=1e-2)

@@ -1,11 +1,17 @@
 import dataclasses
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from experiments.grids import GRID
 
+from torchlace.evaluation import cluster_scores
 from torchlace.experiments import experiment_names, load_experiment, unique_tasks
 from torchlace.experiments.cells import require_data, run_name
+from torchlace.experiments.experiment import require_backbones
+from torchlace.experiments.records import SCORES
 from torchlace.training import TrainConfig
 from torchlace.training.config import EXECUTION
 
@@ -26,8 +32,9 @@ def test_the_papers_experiments_have_their_size():
     assert sizes == {
         **{"table1": 9 * 5 * 3, "table2": 9 * 3, "table3": 10 * 5 * 3, "table4": 9 * 3},
         **{"figure2": 8, "figure3": 2, "cost": 6 * 2, "quick": 11 * 3},
-        **{"controls": 3 * (4 * 3 + 2), "settings": 14 * 5 * 2, "steady": 7 * 3 * 3},
+        **{"controls": 3 * (4 * 3 + 2), "settings": 15 * 5 * 2, "steady": 7 * 3 * 3},
         **{"dimensions": 8 * 2, "dimensions-128": 2 * 10 * 2, "dimensions-small": 8 * 2},
+        "norms": 6 * 5,
     }
 
 
@@ -128,6 +135,56 @@ def test_a_selection(grid):
     assert [cell.task.config.backbone for cell in larger.cells()] == ["resnet50"]
 
 
+MIXED = """
+settings: {data: digits, epochs: 2}
+seeds: 1
+columns:
+  own: {}
+  fashion: {settings: {data: fashion_mnist}}
+rows:
+  plain: {}
+  large: {settings: {backbone: resnet50}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"datasets": ["digits"]}, {("plain", "own"), ("large", "own")}),
+        ({"datasets": ["fashion_mnist"]}, {("plain", "fashion"), ("large", "fashion")}),
+        ({"backbones": ["small-cnn"]}, {("plain", "own")}),
+        ({"backbones": ["resnet18"]}, {("plain", "fashion")}),
+        ({"backbones": ["resnet50"]}, {("large", "own"), ("large", "fashion")}),
+        ({"datasets": ["digits"], "backbones": ["resnet50"]}, {("large", "own")}),
+    ],
+)
+def test_a_selection_goes_by_what_is_trained_wherever_that_is_said(options, expected, grid):
+    grid.write_text(MIXED)
+    chosen = load_experiment(grid).select(**options)
+    assert {(cell.row, cell.column) for cell in chosen.cells()} == expected
+    assert {row.name for row in chosen.rows} == {row for row, _ in expected}
+    assert {column.name for column in chosen.columns} == {column for _, column in expected}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"datasets": ["digits"], "backbones": ["resnet18"]},
+            "no run of mine has data set digits and backbone resnet18: leave out one",
+        ),
+        (
+            {"backbones": ["small-cnn", "resnet18"], "methods": ["large"]},
+            "no run of mine has backbone small-cnn or resnet18 and method large: leave out one",
+        ),
+    ],
+)
+def test_a_selection_of_nothing_is_an_error(options, message, grid):
+    grid.write_text(MIXED)
+    with pytest.raises(ValueError, match=message):
+        load_experiment(grid).select(**options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -135,7 +192,7 @@ def test_a_selection(grid):
         ({"backbones": ["resnet81"]}, "unknown backbone of table1 'resnet81': did you mean"),
         ({"methods": ["arcfce"]}, "unknown method of table1 'arcfce': did you mean 'arcface'"),
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"epochs": 0}, "^epochs must be at least 1, got 0"),
         ({"protocol": "papers"}, "unknown protocol 'papers': did you mean 'paper'"),
     ],
 )
@@ -188,7 +245,22 @@ def test_an_unknown_experiment_names_the_nearest():
         ("label: Accuracy", "score: 'a.{'", "may hold {space} and no other braces, got 'a.{'"),
         ("90.5 ± 0.5", "9.0.5 ± 0.5", "must read like 88.69 ± 0.21, got '9.0.5 ± 0.5'"),
         ("90.5 ± 0.5", "90.5 ± .", "must read like 88.69 ± 0.21, got '90.5 ± .'"),
-        ("columns:", "rows: {}\ncolumns: {}\n_:", "unknown key"),
+        (
+            "label: Accuracy",
+            "score: test_acuracy",
+            "score in column accuracy of .* 'test_accuracy'",
+        ),
+        (
+            "label: Accuracy}",
+            "score: 'clusters.{space}.fisher'}\n  none: {score: seeds}",
+            "unknown score in column none of .* 'seeds': did you mean 'seconds'",
+        ),
+        ("head: lace}", "batch_size: -3}", r"mine \(lace, accuracy\): batch_size must be at least"),
+        ("head: lace}", "optimizer: lion}", r"mine \(lace, accuracy\): unknown optimizer 'lion'"),
+        ("  lace: {", "  softmax: {", r"mine.yaml has the key 'softmax' twice, in lines 9 and 10"),
+        ("columns:", "rows: {a: {}}\ncolumns:", "has the key 'rows' twice, in lines 6 and 9"),
+        ("head: lace}", "head: lace, head: amc}", "has the key 'head' twice, in lines 10 and 10"),
+        ("  accuracy: {", "  on: {}\n  yes: {", "has the key 'True' twice, in lines 7 and 8"),
         ("title: Two heads", "title: [", "mine.yaml is not valid YAML"),
     ],
 )
@@ -197,6 +269,61 @@ def test_a_wrong_file_is_an_error_that_says_where(old, new, message, grid):
     grid.write_text(GRID.replace(old, new))
     with pytest.raises((ValueError, TypeError), match=message):
         load_experiment(grid).cells()
+
+
+def test_the_space_of_a_row_is_part_of_its_scores(grid):
+    score = 'label: Accuracy, score: "clusters.{space}.fisher"'
+    text = GRID.replace("label: Accuracy", score)
+    for space in ("raw", "whitened_sphere"):
+        grid.write_text(text.replace("label: LACE", f"label: LACE, space: {space}"))
+        load_experiment(grid)
+    grid.write_text(text.replace("label: LACE", "label: LACE, space: whited"))
+    with pytest.raises(ValueError, match=r"for row lace 'clusters\.whited\.fisher': did you mean"):
+        load_experiment(grid)
+
+
+def test_scores_of_clusters_are_those_that_an_examination_has():
+    found = cluster_scores(torch.randn(12, 3), torch.arange(12) % 3)
+    for space in ("raw", "raw_sphere", "whitened", "whitened_sphere"):
+        listed = {each for each in SCORES if each.startswith(f"clusters.{space}.")}
+        assert listed == {f"clusters.{space}.{name}" for name in found}
+
+
+def test_keys_that_are_merged_may_be_there_already(grid):
+    grid.write_text(
+        GRID.replace("settings: {data", "settings: &all {data").replace(
+            "head: lace}", "<<: *all, head: lace, epochs: 3}"
+        )
+    )
+    rows = {cell.row: cell.task.config for cell in load_experiment(grid).cells()}
+    assert (rows["lace"].epochs, rows["softmax"].epochs) == (3, 2)
+
+
+def test_a_file_of_other_bytes_is_named(grid):
+    grid.write_bytes(GRID.encode("utf-16"))
+    with pytest.raises(ValueError, match=r"mine\.yaml is not UTF-8 text .*: save it as UTF-8"):
+        load_experiment(grid)
+
+
+def test_unknown_backbones_are_named_with_the_near_ones(grid):
+    grid.write_text(GRID.replace("head: lace}", "head: lace, backbone: resnt18}"))
+    message = r"unknown backbone in mine \(lace, accuracy\) 'resnt18': did you mean 'resnet18'"
+    with pytest.raises(ValueError, match=message):
+        require_backbones(load_experiment(grid))
+    for known in ("resnet18", "small-cnn", "auto"):
+        grid.write_text(GRID.replace("head: lace}", f"head: lace, backbone: {known}}}"))
+        require_backbones(load_experiment(grid))
+    for name in experiment_names():
+        require_backbones(load_experiment(name))
+
+
+def test_backbones_of_a_library_that_is_not_here_are_left_to_their_runs(grid, monkeypatch):
+    grid.write_text(GRID.replace("head: lace}", "head: lace, backbone: timm/resnt18}"))
+    monkeypatch.setitem(sys.modules, "timm", None)
+    require_backbones(load_experiment(grid))
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(list_models=lambda: ["resnet18"]))
+    with pytest.raises(ValueError, match="'timm/resnt18': did you mean 'timm/resnet18'"):
+        require_backbones(load_experiment(grid))
 
 
 @pytest.mark.parametrize(

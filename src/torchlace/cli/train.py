@@ -140,6 +140,13 @@ def train(
     ema: Annotated[
         Float, typer.Option(help="Decay of an average of the weights.", show_default="none")
     ] = None,
+    norm_batches: Annotated[
+        Int,
+        typer.Option(
+            help="Batches that batch normalisation takes its statistics from before validation.",
+            show_default="0: running averages",
+        ),
+    ] = None,
     root: Annotated[
         Str,
         typer.Option(help="Where packs lie.", show_default="$TORCHLACE_DATA or ~/.cache/torchlace"),

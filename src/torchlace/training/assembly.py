@@ -13,7 +13,13 @@ from torchlace.models import Classifier
 from torchlace.training.config import TrainConfig
 from torchlace.training.device import OneDevice
 from torchlace.training.inputs import Inputs
-from torchlace.training.parts import check_takes, compiling, make_classifier, make_optimizer
+from torchlace.training.parts import (
+    check_settles,
+    check_takes,
+    compiling,
+    make_classifier,
+    make_optimizer,
+)
 from torchlace.training.rundir import RunError
 from torchlace.training.step import Average, EagerStep, GraphStep
 
@@ -27,6 +33,8 @@ def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bo
     model = make_classifier(config, data.channels, max(data.size), data.num_classes)
     blank = torch.zeros(1, *data.train.shape, dtype=torch.uint8)
     check_takes(model, inputs.prepare(blank), config.backbone_name)
+    if config.norm_batches:
+        check_settles(model, config.backbone_name)
     model = model.to(fabric.device)
     if fabric.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
         model = model.to(memory_format=torch.channels_last)

@@ -77,6 +77,9 @@ class TrainConfig:
     """balanced: classes weigh inversely to their frequency."""
     ema: float | None = None
     """Decay of an exponential average of the weights, which is then what is evaluated."""
+    norm_batches: int = 0
+    """Batches that batch normalisation takes its statistics from, anew before each validation; 0:
+    the running averages."""
     seed: int = 0
     """Of split, initialisation, order and augmentation."""
     skip_bad: bool = False
@@ -106,6 +109,7 @@ class TrainConfig:
         for name in ("epochs", "patience", "batch_size", "devices", "nodes"):
             check_count(name, getattr(self, name))
         check_count("workers", self.workers, 0)
+        check_count("norm_batches", self.norm_batches, 0)
         check_count("seed", self.seed, 0)
         check_number("lr", self.lr, 0)
         check_number("weight_decay", self.weight_decay, 0, closed=True)

@@ -185,6 +185,8 @@ class _Training:
         images = len(order) * (inputs.batch - inputs.batch % self.fabric.world_size)
         self._check_loss("training", loss, epoch)
         with checks(False):  # the loss shows it here too, and on every device
+            if config.norm_batches:
+                self.scoring.settle(made.evaluated, order[: config.norm_batches])
             logits, labels = self.scoring.logits(made.evaluated, inputs.held)
         validation = F.cross_entropy(logits, labels).item()
         # The last step may have spoilt what the training loss was still fine with.

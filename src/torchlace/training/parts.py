@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._precision import evaluating
+from torchlace.backgrounds import Running
 from torchlace.models import Classifier
 from torchlace.training.config import TrainConfig
 from torchlace.training.device import PRECISIONS, OneDevice
@@ -68,6 +69,18 @@ def check_takes(model: Classifier, images: Tensor, name: str) -> None:
             f"{name} can't take images of {width} × {height} pixels ({reason}): use a larger "
             "--image-size, --protocol paper, or another --backbone"
         ) from error
+
+
+def check_settles(model: Classifier, name: str) -> None:
+    """Refuse a backbone without statistics that could be taken anew, before anything is begun."""
+    parts = list(model.backbone.modules())
+    if any(isinstance(part, Running) for part in parts):
+        raise RunError(
+            "a BackgroundNorm would learn from the batches of --norm-batches too: leave out one"
+        )
+    norms = (part for part in parts if isinstance(part, nn.modules.batchnorm._BatchNorm))
+    if not any(part.track_running_stats for part in norms):
+        raise RunError(f"{name} has no batch normalisation: leave out --norm-batches")
 
 
 def make_fabric(config: TrainConfig) -> Any:
@@ -143,6 +156,10 @@ def _lightning(config: TrainConfig, device: str, precision: str) -> Any:
     if strategy == "fsdp":
         if config.ema is not None:
             raise RunError("--ema needs the whole model on every device: use --strategy ddp")
+        if config.norm_batches:
+            raise RunError(
+                "--norm-batches needs the whole model on every device: use --strategy ddp"
+            )
         strategy = ModelParallelStrategy(
             shard, data_parallel_size=config.devices * config.nodes, tensor_parallel_size=1
         )

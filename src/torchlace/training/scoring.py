@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from torchlace import heads
 from torchlace.evaluation import classification_scores
@@ -38,6 +39,17 @@ class Scoring:
                 parts.append(model(images.to(dtype)))
             labels.append(targets)
         return torch.cat(parts).float(), torch.cat(labels)
+
+    def settle(self, model: nn.Module, order: Tensor) -> None:
+        """Give batch normalisation the statistics of the weights as they are, from some batches.
+
+        Its running averages are of the last ten batches or so, and of weights that have moved on.
+        """
+        dtype = next(model.parameters()).dtype
+        batches = self.inputs.fit.training(order)
+        images = (self.inputs.augment(images).to(dtype) for images, _ in batches)
+        with self.fabric.autocast(), self._eagerly():
+            update_bn(images, model.backbone)  # type: ignore[arg-type]
 
     def calibrate(self, model: nn.Module) -> float:
         """Fit the head's temperature on the held-out images; the accuracy there, in percent."""

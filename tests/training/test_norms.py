@@ -1,0 +1,116 @@
+"""Statistics of batch normalisation, taken anew before validation."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from training.processes import fresh, metrics, outcome, torchlace
+from training.stopping import StopAfter, StoppedError
+
+from torchlace.training import TrainConfig, train
+from torchlace.training.device import OneDevice
+from torchlace.training.scoring import Scoring
+
+NETWORK = {"backbone": "shufflenet_v2_x0_5", "batch_size": 256}
+
+
+class Fitting:
+    def __init__(self, images):
+        self.images = images
+
+    def training(self, order):
+        for chosen in order:
+            yield self.images[chosen], None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_are_those_of_the_batches_and_of_the_weights_as_they_are(training):
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(4, momentum=0.3)
+    model = nn.Module()
+    model.backbone = nn.Sequential(nn.Conv2d(1, 4, 3), norm).train(training)
+    norm.running_mean.fill_(7)
+    images = torch.randn(30, 1, 6, 6)
+    inputs = SimpleNamespace(fit=Fitting(images), augment=lambda batch: 2 * batch)
+    scoring = Scoring(inputs, OneDevice(torch.device("cpu"), "32-true"), compiled=False)
+    order = torch.arange(30).view(3, 10)
+    scoring.settle(model, order)
+
+    with torch.no_grad():
+        out = model.backbone[0].double()(2 * images.double())
+    batches = [out[chosen].transpose(0, 1).flatten(1) for chosen in order]
+    mean = torch.stack([batch.mean(1) for batch in batches]).mean(0)
+    variance = torch.stack([batch.var(1) for batch in batches]).mean(0)
+    torch.testing.assert_close(norm.running_mean.double(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(norm.running_var.double(), variance, rtol=1e-5, atol=1e-6)
+    assert norm.momentum == 0.3
+    assert norm.training is training
+
+
+def test_training_is_the_same_and_validation_is_not(tmp_path):
+    rows = {}
+    for count in (0, 4):
+        config = TrainConfig(**NETWORK, epochs=2, norm_batches=count)
+        train(config, tmp_path / str(count))
+        rows[count] = metrics(tmp_path / str(count))
+    trained = [[row["train_loss"] for row in each] for each in rows.values()]
+    assert trained[0] == trained[1]
+    losses = np.array([[float(row["val_loss"]) for row in each] for each in rows.values()])
+    assert (losses[0] != losses[1]).all()
+
+
+@pytest.mark.parametrize("ema", [None, 0.5])
+def test_what_is_kept_is_what_was_validated(ema, tmp_path):
+    config = TrainConfig(**NETWORK, epochs=2, norm_batches=3, ema=ema)
+    result = train(config, tmp_path / "run")
+    best = metrics(tmp_path / "run")[result["best_epoch"] - 1]
+    assert result["val_accuracy"] == pytest.approx(float(best["val_accuracy"]))
+    weights = load_file(tmp_path / "run" / "best.safetensors")
+    counts = {int(value) for name, value in weights.items() if name.endswith("batches_tracked")}
+    assert counts == {3}
+
+
+def test_a_run_goes_on_as_if_it_had_not_been_stopped(tmp_path):
+    config = TrainConfig(**NETWORK, epochs=3, norm_batches=2)
+    train(config, tmp_path / "calm")
+    with pytest.raises(StoppedError):
+        train(config, tmp_path / "stopped", reporter=StopAfter(1))
+    train(config, tmp_path / "stopped")
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "calm")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "small-cnn has no batch normalisation: leave out --norm-batches"),
+        (("--background-norm", "layers.5"), "a BackgroundNorm would learn from the batches of"),
+        (("--norm-batches", "-1"), "norm_batches must be"),
+    ],
+)
+def test_where_there_is_nothing_to_take(options, message, tmp_path):
+    command = ("train", "--run", "run", "--norm-batches", "3", *options)
+    done = torchlace(*command, folder=tmp_path)
+    assert done.code == 1
+    assert message in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_sharded_networks_are_refused(tmp_path):
+    command = ("train", "--run", "run", "--norm-batches", "3", "--backbone", "resnet18")
+    sharded = ("--strategy", "fsdp", "--devices", "1", "--device", "cpu")
+    done = torchlace(*command, *sharded, folder=tmp_path)
+    assert done.code == 1
+    assert "--norm-batches needs the whole model on every device" in done.err
+
+
+def test_two_processes_each_take_their_share(tmp_path):
+    command = ("train", "--run", "run", "--norm-batches", "3", "--epochs", "1", "--json")
+    two = ("--strategy", "ddp", "--devices", "2", "--device", "cpu")
+    network = ("--backbone", "shufflenet_v2_x0_5", "--batch-size", "256")
+    done = fresh(*command, *two, *network, folder=tmp_path)
+    assert done.code == 0, done.err
+    weights = load_file(tmp_path / "run" / "best.safetensors")
+    assert {int(v) for name, v in weights.items() if name.endswith("batches_tracked")} == {3}
