@@ -5,7 +5,9 @@ import shlex
 import shutil
 
 import pytest
+import torch
 from cli.pictures import TRAIN, as_folder
+from safetensors.torch import load_file, save_file
 from training.processes import torchlace
 
 
@@ -35,6 +37,19 @@ def test_probabilities_fall_and_sum_to_one(place, image):
     assert {each["class"] for each in only["classes"]} == {f"digit {i}" for i in range(10)}
     (short,) = predict(place, image, "--json").json()
     assert short["classes"] == only["classes"][:3]
+
+
+def test_a_temperature_at_which_all_probabilities_are_equal_changes_no_order(place, tmp_path):
+    shutil.copytree(place / "run", tmp_path / "run")
+    path = tmp_path / "run" / "best.safetensors"
+    weights = load_file(path)
+    weights["head.temperature"] = torch.full_like(weights["head.temperature"], 1e9)
+    save_file(weights, path)
+    command = ("predict", "run", place / "pictures", "--json")
+    cool, hot = (torchlace(*command, folder=folder).json() for folder in (place, tmp_path))
+    assert len({each["probability"] for found in hot for each in found["classes"]}) == 1
+    ranked = [[[each["class"] for each in one["classes"]] for one in all_] for all_ in (cool, hot)]
+    assert ranked[0] == ranked[1]
 
 
 def test_csv_says_what_json_says(place):

@@ -243,6 +243,7 @@ def test_a_dry_run_starts_nothing(folder):
             ("mine.yaml", "--missing"),
             "--missing runs what lines of results lack: name them by --res",
         ),
+        (("mine.yaml", "--format", "csv", "-o", "a.png"), "leave out --format csv, or name a text"),
         (("mine.yaml", "-o", "."), ". is a folder: name a file in it, such as table.md"),
         (("mine.yaml", "-o", "mine.yaml/a.md"), "can't be written: mine.yaml is a file, not a"),
         (("mine.yaml", "-o", "mine.yaml/b/a.png"), "can't be written: mine.yaml is a file, not"),

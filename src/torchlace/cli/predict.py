@@ -94,8 +94,10 @@ def _classify(
             continue
         with torch.inference_mode():
             inputs = loaded.prepare(torch.stack(decoded).to(loaded.device))
-            chances = loaded.model.probabilities(inputs).cpu()
-        values, order = chances.topk(min(top, len(names)), dim=1)
+            features = loaded.model.embed(inputs)
+            # By the scores: at a high temperature, rounding makes probabilities equal.
+            order = loaded.model.head(features).topk(min(top, len(names)), dim=1).indices
+            values = loaded.model.head.probabilities(features).gather(1, order)
         for path, chance, chosen in zip(batch, values.tolist(), order.tolist(), strict=True):
             ranked = [
                 {"class": names[i], "probability": p} for i, p in zip(chosen, chance, strict=True)

@@ -108,7 +108,7 @@ def reproduce(
 
         if missing and results is None:
             raise ValueError("--missing runs what lines of results lack: name them by --results")
-        _check_out(out)
+        _check_out(out, form)
         form = form or _form(out)
         check_choice("format", form, (*FORMATS, "jsonl"))
         check_choice("engine", engine, ("local", "ray"))
@@ -156,10 +156,12 @@ def _form(out: Path | None) -> str:
     return SUFFIXES[out.suffix]
 
 
-def _check_out(out: Path | None) -> None:
+def _check_out(out: Path | None, form: str | None) -> None:
     """Raise if a file can't be made there, before anything is trained for it."""
     if out is None:
         return
+    if form is not None and out.suffix in PICTURES:
+        raise ValueError(f"{out.name} is a picture: leave out --format {form}, or name a text file")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: name a file in it, such as {out / 'table.md'}")
     for folder in out.parents:
