@@ -38,7 +38,9 @@ class _App(typer.Typer):
                 sys.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(STOPPED) from None
-        except OSError as error:  # what commands print, after the work, to a disk that is full
+        except OSError as error:
+            if error.filename is not None:  # not of what commands print, to a disk that is full
+                raise
             typer.echo(f"error: the output could not be written: {error.strerror}", err=True)
             silence_output()
             raise SystemExit(1) from None
