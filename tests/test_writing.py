@@ -96,6 +96,18 @@ def test_folders_are_made_where_that_is_wanted_only(tmp_path):
         _files.write_whole(path / "b", lambda file: None, folders=True)
 
 
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_is_no_file_is_left_in_its_place(write, tmp_path):
+    os.mkfifo(tmp_path / "a")
+    (tmp_path / "b").symlink_to("a")  # as /dev/stdout is
+    for name in ("a", "b"):
+        with pytest.raises((OSError, RunError), match=f"{name} is a device or a pipe and can't"):
+            write(tmp_path / name, lambda file: file.write(b"whole"))
+    assert (tmp_path / "a").is_fifo()
+    assert (tmp_path / "b").is_symlink()
+    assert names(tmp_path) == ["a", "b"]
+
+
 def test_a_run_that_goes_on_removes_what_kills_left_of_its_own_files(tmp_path):
     left = (".last.ckpt.77.part", ".best.safetensors.78.part", ".evaluation.json.79.part", ".lock")
     for name in left:

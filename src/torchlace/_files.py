@@ -34,6 +34,9 @@ def write_whole(
         ...     Path(folder, "a").read_bytes()
         b'all of it'
     """
+    # Renaming would put a file in the place of /dev/null or of a pipe.
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise failure(f"{path} is a device or a pipe and can't be written whole: name a file")
     # By process, or two that write the same file would write into one another's.
     beside = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+# What a terminal acts upon instead of showing it: control characters, marks that turn the direction
+# of writing, separators of lines; and halves of characters, which can't be written at all.
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
+_FOREIGN = re.compile(f"[{_UNSEEN}]")
+_FOREIGN_IN_LINES = re.compile(f"(?!\n  )[{_UNSEEN}]")
 
 
 def counted(number: int, noun: str) -> str:
@@ -22,5 +29,51 @@ def listed(names: Sequence[object]) -> str:
         >>> listed(["cat", "dog"]), listed(range(7))
         ('cat, dog', '0, 1, 2, 3, 4 and 2 more')
     """
-    shown = ", ".join(map(str, names[:5]))
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+    first = ", ".join(map(shown, names[:5]))
+    return first if len(names) <= 5 else f"{first} and {len(names) - 5} more"
+
+
+def is_text(name: str) -> bool:
+    r"""Whether a name can be written; a file's can hold bytes that are not UTF-8.
+
+    Example:
+        >>> is_text("café"), is_text("caf\udce9")
+        (True, False)
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(name: object) -> str:
+    r"""A name from outside as it can be printed: what a terminal would act upon is written out.
+
+    Example:
+        >>> print(shown("\x1b[31mcat"), shown("two\nlines"), shown("caf\udce9"))
+        \x1b[31mcat two\nlines caf\xe9
+    """
+    return _FOREIGN.sub(_written, str(name))
+
+
+def shown_lines(text: object) -> str:
+    r"""A message as it can be printed: like :func:`shown`, but it may go on in indented lines.
+
+    A name can hold a line break too, but so never begin what looks like a message of its own.
+
+    Example:
+        >>> print(shown_lines("2 images can't be used:\n  a.png\n  b\nerror: c.png"))
+        2 images can't be used:
+          a.png
+          b\nerror: c.png
+    """
+    return _FOREIGN_IN_LINES.sub(_written, str(text))
+
+
+def _written(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    # A byte of a file name that is not UTF-8, as Python holds it.
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return found[0].encode("unicode_escape").decode()

@@ -1,10 +1,19 @@
 import subprocess
 import sys
 
+import numpy
 import pytest
+import torch
+import typer
 from experiments.grids import GRID
 from PIL import Image
 from training.processes import torchlace
+
+from torchlace.cli.common import plain_errors
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join(9 * [f'*a{i - 1}'])}]\n" for i in range(1, 12)
+)
 
 
 @pytest.mark.parametrize(
@@ -21,10 +30,17 @@ from training.processes import torchlace
         (("--head-option", "shrinkage=.1"), "background_options={'shrinkage': ...}"),
         (("--head-option", "background_options={shrinkge: .1}"), "did you mean 'shrinkage'"),
         (("--head-option", "margin"), "--head-option takes NAME=VALUE, got 'margin'"),
+        (("--head-option", "scale={"), "--head-option 'scale={' is not valid YAML: while parsing"),
+        (("--head-option", "x=" + 5000 * "["), "is nested more than 50 deep"),
+        (("--head-option", "device=cuda"), "a head of a run takes no option device: --device"),
         (("--log", "wandbb"), "did you mean 'wandb'"),
         (("--lr", "-1"), "lr must lie in (0, inf), got -1.0"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
         (("--seed", "-1"), "seed must be at least 0, got -1"),
+        (("--seed", 10**20), "seed must be at most 10,000,000,000,000, got 1000"),
+        (("--lr", "1e300"), "lr must be at most 1e+37, got 1e+300"),
+        (("--devices", 10**20), "devices must be at most 10,000, got 1000"),
+        (("--image-size", 10**5), "image_size must be at most 10,000, got 100000"),
         (("--workers", "-1"), "workers must be at least 0, got -1"),
         (("--image-size", "0"), "size must be at least 1, got 0"),
         (("--embedding", "0"), "embedding must be at least 1, got 0"),
@@ -63,16 +79,36 @@ def test_a_wrong_setting_is_one_line_and_leaves_no_run(arguments, message, tmp_p
         ("loggers: 3\n", "loggers in a.yaml must be a list, got 3"),
         ("- a\n- b\n", "a.yaml must hold `name: value` lines, got list"),
         ("head: [\n", "a.yaml is not valid YAML"),
+        ("head: lace\nhead: amc\n", "a.yaml has the key 'head' twice, in lines 1 and 2"),
+        ("head_options: " + 5000 * "{a: ", "a.yaml is nested more than 50 deep in line 1"),
+        (LAUGHS, "a.yaml would grow by more than 10,000 values where its aliases repeat"),
+        ("head: \0\n", "a.yaml is not valid YAML: unacceptable character #x0000"),
+        ("head: \udcff\n", "a.yaml is not UTF-8 text (see byte 6): save it as UTF-8"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_it(text, message, tmp_path):
-    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "a.yaml").write_bytes(text.encode(errors="surrogateescape"))
     for command in (("train", "--config"), ("config",)):
         done = torchlace(*command, "a.yaml", folder=tmp_path)
-        assert (done.code, done.out) == (1, "")
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
         assert done.err.startswith("error: ")
         assert message in done.err
         assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"title: {5000 * '['}\n{GRID}", "g.yaml is nested more than 50 deep in line 1"),
+        (LAUGHS + GRID, "g.yaml would grow by more than 10,000 values"),
+        (GRID.replace("seeds: 2", f"seeds: {10**20}"), "seeds in g.yaml must be at most 10,000"),
+    ],
+)
+def test_a_grid_that_would_never_end_is_an_error(text, message, tmp_path):
+    (tmp_path / "g.yaml").write_text(text)
+    done = torchlace("reproduce", "g.yaml", folder=tmp_path)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert done.err.startswith(f"error: {message}")
 
 
 def test_evaluate_says_what_is_missing(tmp_path):
@@ -117,8 +153,17 @@ def test_a_damaged_result_is_named(tmp_path):
     (tmp_path / "run" / "result.json").write_text("{")
     done = torchlace(*command, folder=tmp_path)
     assert done.code == 1
-    assert "error: run/result.json is damaged: " in done.err
-    assert "--overwrite trains the run anew" in done.err
+    assert "error: run/result.json is damaged" in done.err
+    assert "train the run anew: train --overwrite does" in done.err
+
+
+@pytest.mark.parametrize("make", [numpy.empty, torch.empty])
+def test_too_little_memory_is_one_line(make, capsys):
+    with pytest.raises(typer.Exit), plain_errors():
+        make(10**15)
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is not enough memory (")
+    assert (said.count("\n"), "a smaller --batch-size" in said) == (1, True)
 
 
 @pytest.mark.parametrize("form", [("--json",), ("--csv",), ()])

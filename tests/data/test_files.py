@@ -1,5 +1,6 @@
 import csv
 import io
+import os
 
 import numpy as np
 import pytest
@@ -218,7 +219,7 @@ def test_a_file_that_goes_bad_later(tmp_path):
         pixels, label = lenient.train[3]
     assert label == strict.train.labels[3]
     assert torch.equal(pixels, strict.train[4][0])
-    with pytest.raises(BadImagesError, match="1 image can't be used"):
+    with pytest.raises(BadImagesError, match=r"^1 image can't be used.*\n  .*: empty file\n?$"):
         list(DataLoader(strict.train, num_workers=1))
 
 
@@ -436,3 +437,64 @@ def test_a_csv_in_another_encoding(tmp_path):
     (tmp_path / "a.csv").write_bytes("path,label\nä.png,1\n".encode("utf-16"))
     with pytest.raises(DataError, match="UTF-8"):
         load_data(tmp_path / "a.csv")
+
+
+def written_as(kind, path, **options):
+    Image.new("L", (8, 8), 90).convert("RGB").save(path, format=kind, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind", ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "AVIF", "JPEG2000", "PPM", "MPO"]
+)
+def test_the_formats_that_are_read_whatever_a_file_is_called(kind, tmp_path):
+    options = {"save_all": True, "append_images": [Image.new("RGB", (8, 8))]}
+    path = written_as(kind, tmp_path / "a.png", **(options if kind == "MPO" else {}))
+    pixels = decode_image(path, channels=1)
+    assert (pixels.shape, abs(int(pixels.float().mean()) - 90) < 3) == ((1, 8, 8), True)
+
+
+@pytest.mark.parametrize("kind", ["EPS", "PCX", "ICO", "TGA", "SGI", "DDS", "ICNS", "XBM"])
+def test_no_other_format_is_tried(kind, tmp_path):
+    path = tmp_path / "a.png"
+    if kind == "XBM":
+        Image.new("1", (8, 8)).save(path, format=kind)
+    else:
+        written_as(kind, path)
+    assert Image.open(path).format == kind, "Pillow itself must know it, or the test shows nothing"
+    for read in (decoding.read_header, decoding.verify_image):
+        with pytest.raises(BadImagesError, match=r"a\.png: not an image that Pillow can read; con"):
+            read(path)
+
+
+def test_formats_that_this_pillow_lacks_are_left_out(tmp_path, monkeypatch):
+    Image.init()
+    monkeypatch.delitem(Image.OPEN, "AVIF")
+    assert decode_image(written_as("PNG", tmp_path / "a.png"), channels=1).shape == (1, 8, 8)
+    path = tmp_path / "b.png"
+    path.write_bytes(bytes(4) + b"ftypavif" + bytes(20))
+    with pytest.raises(BadImagesError, match="convert it to JPEG or PNG"):
+        decode_image(path, channels=1)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(BadImagesError, match=r"a\.png: no such file"):
+        decode_image(tmp_path / "a.png", channels=1)
+
+
+def test_a_file_whose_name_is_no_text(tmp_path):
+    genuine.class_folders(tmp_path / "a")
+    first = tmp_path / "a" / "cat" / "000.png"
+    plain = load_data(tmp_path / "a", memory_limit=0).digest
+    first.rename(first.with_name("caf\udce9.png"))
+    for limit in (2**31, 0):
+        data = load_data(tmp_path / "a", memory_limit=limit)
+        assert len(data.train) + len(data.test) == 10
+    assert data.digest != plain
+
+
+def test_a_class_folder_whose_name_is_no_text(tmp_path):
+    genuine.class_folders(tmp_path / "a", ("cat", "caf\udce9"))
+    with pytest.raises(DataError, match=r"the class folder caf\\xe9 is not UTF-8.*: rename it"):
+        load_data(tmp_path / "a")

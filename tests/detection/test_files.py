@@ -194,3 +194,55 @@ def test_broken_envi_images(tmp_path):
         path.write_text(broken)
         with pytest.raises(ValueError, match="not a readable ENVI image"):
             read_cube(path)
+
+
+def headed(shape, kind="<f4", data=bytes(400)):
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + data
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (headed((10**18, 4)), r"it says that it is float32 of shape \(1000000000000000000, 4\)"),
+        (headed((10**12, 4)), "and holds 400 bytes"),
+        (headed((-10, -10)), r"of shape \(-10, -10\)"),
+        (headed((10**18, 4), "|V0"), "and holds 400 bytes"),
+        (headed((4, 4), "|O"), "Python objects"),
+        (headed("(" * 200), ""),
+        (headed("'''"), ""),
+        (headed("-" * 5000 + "1"), ""),
+    ],
+)
+def test_arrays_that_claim_what_they_do_not_hold(content, message, tmp_path):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    for read in (read_cube, lambda path: read_targets(path, 4)):
+        with pytest.raises(ValueError, match=rf"a\.npy is not a readable \.npy array.*{message}"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "message"),
+    [
+        ("lines = 5", "lines = 99999999999", r"9999999 × 4 × 3 values are [\d,]+ bytes, .*has 120"),
+        ("lines = 5", "lines = -5", r"-5 × 4 × 3 values"),
+        ("lines = 5", "lines = 0", r"0 × 4 × 3 values"),
+        ("lines = 5", "lines = {5}", "int"),
+        ("header offset = 0", "header offset = 9999", "has 120"),
+        ("data type = 2", "data type = 77", "unknown value '77'"),
+        ("", "reflectance scale factor = 0", "its scale factor is 0"),
+        ("", "reflectance scale factor = nan", "its scale factor is nan"),
+        ("", "reflectance scale factor = {1}", "float"),
+        ("", "data ignore value = {1, 2}", "float"),
+        ("ENVI Standard", "ENVI Spectral Library", "it is a spectral library"),
+    ],
+)
+def test_headers_of_envi_that_do_not_fit_their_file(line, changed, message, tmp_path):
+    path = tmp_path / "a.hdr"
+    envi.save_image(str(path), np.ones((5, 4, 3), np.int16), dtype=np.int16)
+    text = path.read_text()
+    assert line in text
+    path.write_text(text.replace(line, changed) if line else f"{text}{changed}\n")
+    with pytest.raises(ValueError, match=rf"a\.hdr is not a readable ENVI image: .*{message}"):
+        read_cube(path)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated, Any
 
 try:
     import typer
+    from typer.core import TyperGroup
 
+    from torchlace._text import shown
     from torchlace.cli import (
         compare,
         data,
@@ -20,7 +23,7 @@ try:
         show,
         train,
     )
-    from torchlace.cli.common import silence_output
+    from torchlace.cli.common import prepare_output, say, say_lines, silence_output
     from torchlace.cli.interrupt import STOPPED, leave_imports_on_interrupt
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
@@ -31,6 +34,7 @@ except KeyboardInterrupt:
 class _App(typer.Typer):
     def __call__(self, *args: Any, **options: Any) -> Any:
         leave_imports_on_interrupt()
+        prepare_output()
         try:
             try:
                 return super().__call__(*args, **options)
@@ -38,16 +42,34 @@ class _App(typer.Typer):
                 sys.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(STOPPED) from None
-        except OSError as error:
-            if error.filename is not None:  # not of what commands print, to a disk that is full
-                raise
-            typer.echo(f"error: the output could not be written: {error.strerror}", err=True)
-            silence_output()
+        except Exception as error:
+            # Of what commands print, to a disk that is full.
+            if isinstance(error, OSError) and error.filename is None:
+                say(f"error: the output could not be written: {error.strerror}", err=True)
+                silence_output()
+            else:
+                say_lines(traceback.format_exc(), err=True)
             raise SystemExit(1) from None
+
+
+# Of typer's own copy of click, or of click.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class _Group(TyperGroup):
+    """Commands whose usage errors are printed like all else; arguments may be names of files."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            error.message = shown(error.message)
+            raise
 
 
 app = _App(
     name="torchlace",
+    cls=_Group,
     help="Train and use classifiers with LACE and its relatives.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -69,7 +91,7 @@ def _version(asked: bool) -> None:
     if asked:
         import torchlace
 
-        typer.echo(torchlace.__version__)
+        say(torchlace.__version__)
         raise typer.Exit
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import typer
+from torchlace._text import shown_lines
+from torchlace.cli.common import say
 
 _SHORTEST_BAR = 8
 
@@ -26,7 +27,7 @@ class _Lines:
 
     def message(self, text: str) -> None:
         if not self.quiet:
-            typer.echo(text, err=True)
+            say(text, err=True)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         pass
@@ -64,8 +65,10 @@ class Bars:
 
     def message(self, text: str) -> None:
         """A line above the bar."""
+        from rich.text import Text
+
         # The terminal breaks long lines, so that paths in them can be copied.
-        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.progress.console.print(Text(shown_lines(text)), soft_wrap=True)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         """Move the bar."""

@@ -1,18 +1,66 @@
-"""What commands share: errors as a line, tables, who is told of progress."""
+"""What commands share: the way to print, errors as a line, tables, who is told of progress."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from torchlace._text import shown, shown_lines
+
 # What stands in a table for a figure that there is none of.
 UNKNOWN = "–"
 _WIDEST = 1_000_000
+_PACKAGE = Path(__file__).parents[1]
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a message, with nothing in it that a terminal would act upon.
+
+    All that commands print comes through this and the functions below: names of files and classes
+    come from anywhere. Lines after the first must be indented by two spaces.
+    """
+    print(shown_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
+
+
+def say_lines(text: str, *, err: bool = False) -> None:
+    """Print the lines of a text, such as a table or a traceback, likewise."""
+    print("\n".join(map(shown, text.split("\n"))), file=sys.stderr if err else sys.stdout)
+
+
+def print_json(value: Any, indent: int | None = None) -> None:
+    """Print JSON, with the true names: it writes what isn't ASCII in escapes of its own."""
+    print(json.dumps(value, indent=indent), flush=True)
+
+
+def prepare_output() -> None:
+    """Let warnings be printed like all else, and characters that an encoding lacks be escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    text = warnings.formatwarning(message, category, filename, lineno, line).rstrip()
+    # Our own speak to whoever typed the command; where in the code they arise says nothing to them.
+    ours = category is UserWarning and Path(filename).is_relative_to(_PACKAGE)
+    say(f"warning: {message}" if ours else text, err=True)
 
 
 @contextmanager
@@ -24,12 +72,19 @@ def plain_errors() -> Iterator[None]:
         silence_output()
         raise typer.Exit(0) from None
     except Exception as error:
+        if _out_of_memory(error):
+            say(
+                f"error: there is not enough memory ({_first_line(error)}); in training, a smaller "
+                "--batch-size or --image-size needs less",
+                err=True,
+            )
+            raise typer.Exit(1) from None
         if not _expected(error):
             raise
         hint = ""
         if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
             hint = "; pip install 'torchlace[train]' brings it"
-        typer.echo(f"error: {error}{hint}", err=True)
+        say(f"error: {error}{hint}", err=True)
         raise typer.Exit(1) from None
 
 
@@ -44,10 +99,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     On a terminal it is as wide as that; in a file or pipe every row is a line.
     """
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
+    rows = [list(map(shown, row)) for row in rows]
     table = Table(show_header=any(columns))
     for number, column in enumerate(columns):
         cells = [row[number].replace(",", "") for row in rows if row[number] != UNKNOWN]
@@ -57,7 +112,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         else:
             table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        # Not strings: their brackets would be taken for markup, and :cat: for a picture.
+        table.add_row(*map(Text, row))
     console = Console()
     needed = console.measure(table, options=console.options.update(max_width=_WIDEST))
     if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
@@ -65,7 +121,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     elif needed.minimum > console.width:
         table.box, table.padding = None, (0, 1, 0, 0)
     # Beside the table rather than of it, whose width it would be broken to.
-    console.print(Text(title, "italic"), soft_wrap=True)
+    console.print(Text(shown(title), "italic"), soft_wrap=True)
     console.print(table)
 
 
@@ -81,16 +137,23 @@ def watching() -> Iterator[Any]:
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    what = TextColumn("{task.description}", markup=False)
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, console=Console(stderr=True)) as progress:
         yield _Bar(progress)
 
 
 class _Lines:
     def message(self, text: str) -> None:
-        typer.echo(text, err=True)
+        say(text, err=True)
 
     def progress(self, what: str, done: int, total: int) -> None:
         pass
@@ -102,12 +165,24 @@ class _Bar:
         self.tasks: dict[str, Any] = {}
 
     def message(self, text: str) -> None:
-        self.bars.console.print(text, markup=False)
+        from rich.text import Text
+
+        self.bars.console.print(Text(shown_lines(text)))
 
     def progress(self, what: str, done: int, total: int) -> None:
         if what not in self.tasks:
-            self.tasks[what] = self.bars.add_task(what, total=total)
+            self.tasks[what] = self.bars.add_task(shown(what), total=total)
         self.bars.update(self.tasks[what], completed=done, total=total)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether Python, numpy or torch got none, on the CPU or on a device."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _expected(error: Exception) -> bool:

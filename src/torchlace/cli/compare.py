@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace.cli.common import number, plain_errors, print_table, watching
+from torchlace.cli.common import number, plain_errors, print_json, print_table, say, watching
 
 if TYPE_CHECKING:
     from torchlace.inspection import Inspection
@@ -52,7 +51,7 @@ def compare(
                 except (RunError, ValueError, OSError, ImportError) as error:
                     rows.append({"run": str(run), "error": str(error)})
     if as_json:
-        typer.echo(json.dumps(rows))
+        print_json(rows)
     else:
         _show(rows)
     if all("error" in row for row in rows):
@@ -86,4 +85,4 @@ def _show(rows: list[dict[str, Any]]) -> None:
         table.append([name, *(number(row.get(key), digits) for key, _, digits in columns)])
     print_table("runs on their test images", ["run", *(each[1] for each in columns)], table)
     for note in notes:
-        typer.echo(note)
+        say(note)

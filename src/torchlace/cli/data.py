@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import number, plain_errors, print_table
+from torchlace.cli.common import number, plain_errors, print_json, print_table, say
 from torchlace.cli.completion import DATA, among
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     place = data_root(root)
     rows = _sets(place)
     if as_json:
-        print(json.dumps({"root": str(place), "sets": rows}, indent=1))
+        print_json({"root": str(place), "sets": rows}, indent=1)
         return
     print_table(
         f"Sets of images (packs in {place})",
@@ -82,7 +81,7 @@ def fetch(
         known = KNOWN.get(name)
         there = known is not None and (data_root(root) / f"{known.pack}.npz").is_file()
         path = fetch_data(name, root)
-        typer.echo(f"{path} is here already" if there else f"wrote {path}")
+        say(f"{path} is here already" if there else f"wrote {path}")
 
 
 @app.command("import")
@@ -103,7 +102,7 @@ def import_set(
 
     with plain_errors():
         path = import_data(source, name, root, size=size, skip_bad=skip_bad, overwrite=overwrite)
-        typer.echo(f"wrote {path}; look at it by: torchlace data check {path}")
+        say(f"wrote {path}; look at it by: torchlace data check {path}")
 
 
 @app.command()
@@ -114,15 +113,15 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
     with plain_errors():
         report = check_data(name, root, skip_bad=skip_bad)
     if as_json:
-        print(json.dumps(report.to_dict(), indent=1))
+        print_json(report.to_dict(), indent=1)
     else:
         if report.train:
             _print_summary(report.to_dict())
         for note in report.notes:
-            typer.echo(f"note: {note}")
+            say(f"note: {note}")
         for problem in report.problems:
-            typer.echo(f"problem: {problem}", err=True)
-        typer.echo(f"{report.name}: {'all is well' if report.ok else 'something is wrong'}")
+            say(f"problem: {problem}", err=True)
+        say(f"{report.name}: {'all is well' if report.ok else 'something is wrong'}")
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -144,14 +143,14 @@ def show(
         path = contact_sheet(data, out or Path(f"{data.name}.png"))
     facts = _facts(data)
     if as_json:
-        print(json.dumps({**facts, "sheet": str(path)}, indent=1))
+        print_json({**facts, "sheet": str(path)}, indent=1)
         return
     _print_summary(facts)
     if data.skipped:
-        typer.echo(f"left out {counted(len(data.skipped), 'file')} that can't be read:")
+        say(f"left out {counted(len(data.skipped), 'file')} that can't be read:")
     for each in data.skipped:
-        typer.echo(f"  {each}")
-    typer.echo(f"wrote {path}")
+        say(f"  {each}")
+    say(f"wrote {path}")
 
 
 def _sets(place: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted, listed
-from torchlace.cli.common import plain_errors
+from torchlace.cli.common import plain_errors, say
 
 if TYPE_CHECKING:
     from torchlace.detection.base import Detector
@@ -90,13 +90,13 @@ def detect(
         plane = planes[..., number]
         place = tuple(map(int, np.unravel_index(np.nanargmax(plane), plane.shape)))
         name = f"target {number + 1}: " if planes.shape[-1] > 1 else ""
-        typer.echo(
+        say(
             f"{name}{int((plane > limit).sum())} of {known.sum()} pixels above {limit:.6g}, "
             f"false-alarm rate {false_alarm:g}; largest {np.nanmax(plane):.6g} at {place}"
         )
     if not known.all():
-        typer.echo(f"left out {counted(int((~known).sum()), 'pixel')} without data, NaN in {out}")
-    typer.echo(f"scores in {out}" + (f", map in {png}" if png is not None else ""))
+        say(f"left out {counted(int((~known).sum()), 'pixel')} without data, NaN in {out}")
+    say(f"scores in {out}" + (f", map in {png}" if png is not None else ""))
 
 
 def _known(pixels: Any, kept: Any, dropped: str, window: Any) -> Any:

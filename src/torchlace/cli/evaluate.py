@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace.cli.common import number, plain_errors, print_table, watching
+from torchlace.cli.common import number, plain_errors, print_json, print_table, watching
 
 if TYPE_CHECKING:
     from torchlace.inspection import Inspection
@@ -35,7 +34,7 @@ def evaluate(
     names = distinct_names(found.class_names)
     classes = dict(zip(names, scores["class_accuracy"], strict=True))
     if as_json:
-        typer.echo(json.dumps({"run": str(run), **scores, "classes": classes}))
+        print_json({"run": str(run), **scores, "classes": classes})
         return
     title = f"{run}: {len(found.labels):,} test images of {Path(found.config.data).name}"
     print_table(title, ["", "value"], [[name, number(value)] for name, value in _figures(found)])

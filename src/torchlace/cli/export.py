@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import plain_errors
+from torchlace.cli.common import plain_errors, say
 
 
 def export(
@@ -36,7 +36,7 @@ def export(
         difference = export_onnx(
             loaded.model, path, shape, prepare=loaded.prepare, class_names=names
         )
-    typer.echo(
+    say(
         f"wrote {path}: uint8 images, (N, {channels}, {height}, {width}), to scores and "
         f"probabilities, (N, {len(names)}); these differ from the run's by {difference:.1g} at most"
     )

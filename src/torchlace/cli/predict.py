@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors, print_table
+from torchlace.cli.common import plain_errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,17 +44,12 @@ def predict(
         files = _files(images)
         loaded = load_run(run, device)
         if not loaded.run.finished:
-            typer.echo(_unfinished(loaded.run), err=True)
+            say(_unfinished(loaded.run), err=True)
         results = _classify(loaded, files, top, skip_bad)
     if as_json:
-        typer.echo(json.dumps(results))
+        print_json(results)
     elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(["image", "rank", "class", "probability"])
-        for result in results:
-            for rank, each in enumerate(result["classes"], start=1):
-                row = [result["image"], rank, each["class"], f"{each['probability']:.6f}"]
-                writer.writerow(row)
+        _print_csv(results)
     else:
         rows = [
             [r["image"], *(f"{c['class']} {100 * c['probability']:.1f} %" for c in r["classes"])]
@@ -63,6 +58,29 @@ def predict(
         count = len(rows[0]) - 1 if rows else 0
         columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
         print_table(f"{counted(len(rows), 'image')} by {run}", columns, rows)
+
+
+def _print_csv(results: Sequence[dict[str, Any]]) -> None:
+    lines = [_csv_line("image", "rank", "class", "probability")]
+    lines += [
+        _csv_line(result["image"], rank, each["class"], f"{each['probability']:.6f}")
+        for result in results
+        for rank, each in enumerate(result["classes"], start=1)
+    ]
+    if sys.stdout.isatty():
+        for line in lines:
+            say(line)
+        return
+    # Data for another program: the true names, even where they are not UTF-8 or hold line breaks.
+    sys.stdout.flush()
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+    sys.stdout.buffer.flush()
+
+
+def _csv_line(*cells: object) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerow(cells)  # by its own line ends, \r\n, it quotes names with either
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _files(images: Sequence[Path]) -> list[Path]:
@@ -119,7 +137,7 @@ def _decode(
         except BadImagesError as error:
             if not skip_bad:
                 raise
-            typer.echo(f"left out {error.bad[0]}", err=True)
+            say(f"left out {error.bad[0]}", err=True)
         else:
             good.append(path)
             decoded.append(pixels)
@@ -127,10 +145,9 @@ def _decode(
 
 
 def _unfinished(run: Run) -> str:
-    from torchlace.inspection.loading import read_history
     from torchlace.training.progress import best_epoch
 
-    history = read_history(run) if run.metrics_path.exists() else []
+    history = run.epochs()
     weights = "its weights"
     if history:
         weights = f"the weights of epoch {best_epoch(history)}, its best of {len(history)}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import plain_errors, watching
+from torchlace.cli.common import plain_errors, say, watching
 
 
 def report(
@@ -43,10 +43,10 @@ def report(
                 root=root,
                 watcher=watcher,
             )
-    typer.echo(str(written.path))
+    say(str(written.path))
     if open_page:
         typer.launch(written.path.resolve().as_uri())
     if not written.shown:
         for each in written.failed:
-            typer.echo(f"error: {each.reason}", err=True)
+            say(f"error: {each.reason}", err=True)
         raise typer.Exit(1)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors, print_table
+from torchlace.cli.common import plain_errors, print_json, print_table, say, say_lines
 from torchlace.cli.completion import experiments
 
 if TYPE_CHECKING:
@@ -178,17 +180,17 @@ def _list() -> None:
         count = len(unique_tasks(experiment.cells()))
         rows.append([name, experiment.title, str(count)])
     print_table("experiments", ["name", "what it shows", "runs"], rows)
-    typer.echo("Yours: torchlace reproduce FILE.yaml, written like those in torchlace/experiments.")
+    say("Yours: torchlace reproduce FILE.yaml, written like those in torchlace/experiments.")
 
 
 def _foretell(wanted: Sequence[Task], runs: Path, retry_failed: bool) -> None:
     from torchlace.experiments import State, grid_status
-    from torchlace.experiments.state import begun
+    from torchlace.training import Run
 
     started = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
     for name, state in grid_status(wanted, runs).states.items():
         if state in started:
-            typer.echo(f"{name}{'  (goes on)' if begun(runs / name) else ''}")
+            say(f"{name}{'  (goes on)' if Run(runs / name).begun else ''}")
 
 
 def _status(
@@ -202,21 +204,22 @@ def _status(
     counts = [f"{status.count(state)} {state}" for state in State if status.count(state)]
     if known:
         counts.insert(0, f"{known} in the results")
-    typer.echo(f"{experiment.name}: {counted(len(tasks), 'run')}: {', '.join(counts)}")
+    say(f"{experiment.name}: {counted(len(tasks), 'run')}: {', '.join(counts)}")
     for name, state in status.states.items():
         if state in (State.RUNNING, State.FAILED):
-            typer.echo(f"  {name}: {_account(runs / name, state)}")
+            say(f"  {name}: {_account(runs / name, state)}")
     if status.seconds:
         left = duration(status.seconds / jobs)
-        typer.echo(f"about {left} left with {jobs} at a time, going by those that are done")
+        say(f"about {left} left with {jobs} at a time, going by those that are done")
 
 
 def _account(path: Path, state: Any) -> str:
-    from torchlace.experiments.state import State, epochs_done, error_text, reason
+    from torchlace.experiments.state import State, error_text, reason
+    from torchlace.training import Run
 
     if state is State.FAILED:
         return f"failed: {reason(error_text(path))}"
-    return f"running, {counted(epochs_done(path), 'epoch')} done"
+    return f"running, {counted(len(Run(path).epochs()), 'epoch')} done"
 
 
 def _run(
@@ -236,7 +239,7 @@ def _run(
         runs,
         chosen,
         retry_failed=retry_failed,
-        report=lambda text: typer.echo(text, err=True),
+        report=partial(say, err=True),
     )
 
 
@@ -261,7 +264,7 @@ def _show(
         text = to_lines(records.values())
         at_work = sum(record.running for record in records.values())
         if at_work:
-            typer.echo(f"not in these lines: {counted(at_work, 'run')} at work", err=True)
+            say(f"not in these lines: {counted(at_work, 'run')} at work", err=True)
         _mention_others(tasks, runs)
     else:
         width = shutil.get_terminal_size((240, 24)).columns
@@ -269,11 +272,16 @@ def _show(
         folder = out.parent if out else Path()
         table = make_table(experiment, records)
         text = render(table, form, width=width, styled=styled, folder=folder)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
+    if out is not None:
         write_whole(out, lambda file: file.write(text.encode()), folders=True)
-        typer.echo(f"wrote {out}", err=True)
+        say(f"wrote {out}", err=True)
+    elif form == "terminal":  # which shows names as they can be printed, in styles that must stay
+        print(text, end="")
+    elif form == "jsonl":
+        for line in filter(None, text.split("\n")):
+            print_json(json.loads(line))
+    else:
+        say_lines(text.removesuffix("\n"))
 
 
 def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
@@ -283,7 +291,7 @@ def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
     others = [name for name in found if name not in known]
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        typer.echo(
+        say(
             f"not in these lines: {counted(len(others), 'run')} of {runs}, of other tables, "
             f"methods or protocols: {', '.join(others[:3])}{more}",
             err=True,
@@ -300,7 +308,7 @@ def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None
     else:
         figure = curve_panels(collect_curves(experiment, records))
     save(figure, out)
-    typer.echo(f"wrote {out}", err=True)
+    say(f"wrote {out}", err=True)
 
 
 def _conclude(outcome: Outcome) -> int:
@@ -309,14 +317,14 @@ def _conclude(outcome: Outcome) -> int:
 
     if outcome.elsewhere:
         elsewhere = counted(len(outcome.elsewhere), "run")
-        typer.echo(f"at work in another process: {elsewhere}", err=True)
+        say(f"at work in another process: {elsewhere}", err=True)
     for name, error in outcome.failed.items():
-        typer.echo(f"failed: {name}: {reason(error)}", err=True)
+        say(f"failed: {name}: {reason(error)}", err=True)
     if outcome.failed:
         failed = counted(len(outcome.failed), "run")
-        typer.echo(f"{failed} failed; --retry-failed starts again what failed", err=True)
+        say(f"{failed} failed; --retry-failed starts again what failed", err=True)
     if outcome.interrupted:
-        typer.echo("stopped; the same command goes on from there", err=True)
+        say("stopped; the same command goes on from there", err=True)
         return 130
     return 1 if outcome.failed else 0
 

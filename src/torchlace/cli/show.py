@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import plain_errors, print_table
+from torchlace.cli.common import plain_errors, print_table, say_lines
 
 
 def heads() -> None:
@@ -39,4 +39,4 @@ def config(
         settings = TrainConfig.from_yaml(file) if file else TrainConfig()
         values = settings.as_dict()
         for each in dataclasses.fields(settings):
-            typer.echo(yaml.safe_dump({each.name: values[each.name]}).strip())
+            say_lines(yaml.safe_dump({each.name: values[each.name]}).strip())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from torchlace._choices import CHOICES
+from torchlace._text import is_text
+from torchlace._yaml import read_yaml_text
 from torchlace.cli.bars import reporter as make_reporter
-from torchlace.cli.common import plain_errors
+from torchlace.cli.common import plain_errors, print_json, say
 from torchlace.cli.completion import BACKBONES, DATA, HEADS, among
 
 Str = str | None
@@ -123,6 +124,9 @@ def train(
     validation: Annotated[
         Float, typer.Option(help="Share of training images held out.", show_default="0.1")
     ] = None,
+    images: Annotated[
+        Int, typer.Option(help="Train on so many of the others only.", show_default="none")
+    ] = None,
     clip: Annotated[
         Float, typer.Option(help="Largest norm of the gradient.", show_default="none")
     ] = None,
@@ -207,22 +211,24 @@ def train(
             TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
         )
         path = run or Path("runs") / _name(settings)
+        if not is_text(str(path)):  # TensorBoard could not write there
+            raise ValueError(f"--run {path}: this name is not UTF-8; give another")
         reporter = make_reporter(settings.epochs, quiet or as_json)
         try:
             result = start(settings, path, reporter=reporter, overwrite=overwrite)
         except InterruptedRun as stop:
             reporter.close()  # first, so that no bar is left where this is said
             if int(os.environ.get("LOCAL_RANK", "0")) == 0:
-                typer.echo(str(stop), err=True)
+                say(str(stop), err=True)
             raise typer.Exit(130) from None
         finally:
             reporter.close()
     if not result:  # another rank than the first
         return
     if as_json:
-        typer.echo(json.dumps({"run": str(path), **result}))
+        print_json({"run": str(path), **result})
     else:
-        typer.echo(
+        say(
             f"{path}: test accuracy {result['test_accuracy']:.2f} %, validation "
             f"{result['val_accuracy']:.2f} % (epoch {result['best_epoch']} of {result['epochs']}), "
             f"{result['seconds']:.1f} s"
@@ -236,9 +242,7 @@ def _name(settings: Any) -> str:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    import yaml
-
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--head-option takes NAME=VALUE, got {text!r}")
-    return name, yaml.safe_load(value)
+    return name, read_yaml_text(value, f"--head-option {text!r}")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_PIXELS = 89_478_485  # Pillow's own bound, 256 MiB of RGB: beyond it, it suspects an attack
 _ORIENTATION = 0x0112
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N"}
+# Whatever a file is called, Pillow would try thirty formats more, and hand PostScript to a program.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "AVIF", "HEIF", "JPEG2000", "PPM")
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,14 @@ def verify_image(path: Path) -> None:
 
 @contextmanager
 def _open(path: Path) -> Iterator[Image.Image]:
+    """An image file; every one that is read anywhere comes through here."""
     pil = require("PIL.Image", "Pillow", "reading image files")
+    pil.init()
+    known = [name for name in _FORMATS if name in pil.OPEN]
     try:
-        image: Image.Image = pil.open(path)
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError
+        image: Image.Image = pil.open(path, formats=known)
         with image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"enormous: {image.width} × {image.height} pixels")
@@ -113,8 +120,10 @@ def _open(path: Path) -> Iterator[Image.Image]:
 
 
 def _reason(path: Path, error: Exception) -> str:
-    if not path.is_file():
+    if isinstance(error, FileNotFoundError):
         return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     if path.stat().st_size == 0:
         return "empty file"
     if type(error).__name__ == "UnidentifiedImageError":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 
 import torch
@@ -50,6 +51,6 @@ def image_hashes(images: Images) -> list[bytes]:
 
 def _file_marks(images: FileImages) -> Sequence[bytes]:
     return [
-        hashlib.sha256(f"{'/'.join(path.parts[-2:])} {path.stat().st_size}".encode()).digest()
+        hashlib.sha256(os.fsencode(f"{'/'.join(path.parts[-2:])} {path.stat().st_size}")).digest()
         for path in images.paths
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from torchlace._text import counted
+from torchlace._text import counted, shown
 
 _LISTED = 10
 
@@ -34,7 +34,7 @@ class BadImage:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+        return f"{shown(self.path)}: {shown(self.reason)}"
 
 
 class BadImagesError(DataError):
@@ -45,8 +45,8 @@ class BadImagesError(DataError):
     """
 
     def __init__(self, message: str, bad: Sequence[BadImage] = ()) -> None:
-        # A DataLoader makes the error of a worker anew from its message alone.
-        super().__init__(message)
+        # A DataLoader makes the error of a worker anew from a message that is its whole traceback.
+        super().__init__(message.rpartition(f"{type(self).__name__}: ")[2])
         self.bad = tuple(bad)
 
     @classmethod

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchlace._sizes import require_memory
+from torchlace.data.arrays import Arrays
 from torchlace.data.errors import DataError, require
-from torchlace.data.packs import Arrays
 from torchlace.data.pickles import decoded, read_pickle
 
 Files = Mapping[str, Callable[[], bytes]]
@@ -36,12 +37,15 @@ def archive_files(path: Path) -> Files:
     """Files of a tar archive by name, read without unpacking anything to disk."""
     try:
         with tarfile.open(path) as archive:
-            members = [member for member in archive if member.isfile()]
-            contents = {
-                Path(member.name).name: archive.extractfile(member).read()  # type: ignore[union-attr]
-                for member in members
-            }
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            contents, total = {}, 0
+            for member in filter(tarfile.TarInfo.isfile, archive):
+                total += member.size
+                require_memory(path, total, DataError)
+                file: Any = archive.extractfile(member)
+                contents[Path(member.name).name] = file.read()
+    except DataError:
+        raise
+    except Exception as error:  # tarfile and zlib raise whatever a broken file leads them to
         raise DataError(f"{path}: not a readable archive ({error})") from error
     return {name: partial(bytes, content) for name, content in contents.items()}
 
@@ -78,7 +82,7 @@ def read_cifar_binary(files: Files) -> Arrays:
         for column, suffix in enumerate(suffixes):
             arrays[f"y_{part}{suffix}"] = records[:, column].copy()
     if listed in files:
-        arrays["class_names"] = np.array(files[listed]().decode().split())
+        arrays["class_names"] = np.array(files[listed]().decode("latin1").split())
     return arrays
 
 
@@ -151,7 +155,7 @@ def _cifar_images(data: Any, name: str) -> npt.NDArray[np.uint8]:
 def _labels(values: Any) -> npt.NDArray[np.int64]:
     try:
         return np.array([int(value) for value in values], np.int64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"labels are not a list of numbers ({error})") from error
 
 
@@ -159,7 +163,9 @@ def _pickled_names(files: Files, name: str, key: str) -> Arrays:
     if name not in files:
         return {}
     names = _field(read_pickle(files[name](), name), key, name)
-    return {"class_names": np.array([decoded(each) for each in names])}
+    if not isinstance(names, list):
+        raise DataError(f"{name}: {key} is not a list of texts")
+    return {"class_names": np.array([decoded(each, name) for each in names])}
 
 
 def _records(content: bytes, name: str, head: int) -> npt.NDArray[np.uint8]:
@@ -173,21 +179,22 @@ def _records(content: bytes, name: str, head: int) -> npt.NDArray[np.uint8]:
 
 
 def _idx(content: bytes, name: str, dims: int) -> npt.NDArray[np.uint8]:
-    if content[:2] == b"\x1f\x8b":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{name}: not a readable gzip file ({error})") from error
-    start = 4 + 4 * dims
-    if len(content) < start or content[:4] != bytes((0, 0, 8, dims)):
-        raise DataError(f"{name}: not an IDX file of bytes in {dims} dimensions")
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dims, 4))
-    if len(content) - start != math.prod(shape):
-        raise DataError(
-            f"{name}: says {' × '.join(map(str, shape))}, holds {len(content) - start} bytes; it "
-            "is cut off"
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+    zipped = content[:2] == b"\x1f\x8b"
+    file: Any = gzip.GzipFile(fileobj=io.BytesIO(content)) if zipped else io.BytesIO(content)
+    try:
+        head = file.read(4 + 4 * dims)
+        if len(head) < 4 + 4 * dims or head[:4] != bytes((0, 0, 8, dims)):
+            raise DataError(f"{name}: not an IDX file of bytes in {dims} dimensions")
+        shape = tuple(int(size) for size in np.frombuffer(head, ">u4", dims, 4))
+        count = math.prod(shape)
+        require_memory(name, count, DataError)
+        body = file.read(count + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: not a readable gzip file ({error})") from error
+    if len(body) != count:
+        held = "more" if len(body) > count else f"{len(body)} bytes; it is cut off"
+        raise DataError(f"{name}: says {' × '.join(map(str, shape))}, holds {held}")
+    return np.frombuffer(body, np.uint8).reshape(shape).copy()
 
 
 # The files that tell a layout, its reader and the name of the set.

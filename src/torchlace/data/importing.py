@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from torchlace.data.arrays import Arrays
 from torchlace.data.digest import digest_of
 from torchlace.data.errors import DataError, MissingDataError
 from torchlace.data.formats import (
@@ -21,7 +22,14 @@ from torchlace.data.formats import (
 from torchlace.data.images import ImageData, MemoryImages
 from torchlace.data.known import KNOWN, identify
 from torchlace.data.load import load_data
-from torchlace.data.packs import Arrays, data_root, read_pack, to_array, to_tensor, write_pack
+from torchlace.data.packs import (
+    check_arrays,
+    data_root,
+    read_pack,
+    to_array,
+    to_tensor,
+    write_pack,
+)
 
 _NAME = re.compile(r"\w[\w.-]*")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -65,6 +73,8 @@ def import_data(
     source = Path(source).expanduser()
     if not source.exists():
         raise MissingDataError(f"no file or folder {source}")
+    if not (source.is_file() or source.is_dir()):
+        raise DataError(f"{source} is a device or a pipe: name a file or folder")
     arrays, found = _read_source(source, size=size, skip_bad=skip_bad)
     name = name or found
     if name is None:
@@ -77,6 +87,7 @@ def import_data(
     target = data_root(root) / f"{name}.npz"
     if target.exists() and not overwrite:
         raise DataError(f"{target} exists already; give another --name, or --overwrite")
+    check_arrays(arrays, source)
     return write_pack(target, arrays)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchlace._text import listed
+from torchlace._text import is_text, listed, shown
 from torchlace.data.errors import DataError
 
 # A camera's HEIC too, which only some installations read: a set must not shrink without a word.
@@ -146,6 +146,12 @@ def _class_files(folder: Path) -> list[Row]:
         raise DataError(
             f"{folder}: no class folders; images go into one folder for each class, like "
             f"{folder.name}/cat/1.jpg, or give a CSV of paths and labels"
+        )
+    odd = [sub.name for sub in classes if not is_text(sub.name)]
+    if odd:
+        raise DataError(
+            f"{folder}: the name of the class folder {shown(odd[0])} is not UTF-8, so it could be "
+            "trained on and then neither reported nor exported: rename it"
         )
     files = {sub.name: image_files(sub) for sub in classes}
     empty = [name for name, paths in files.items() if not paths]

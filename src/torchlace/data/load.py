@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from torchlace._checks import check_count
+from torchlace._sizes import require_memory
 from torchlace.data.collect import Collected, collect, subset
 from torchlace.data.digest import digest_of
 from torchlace.data.errors import DataError, MissingDataError, require
@@ -169,6 +170,7 @@ def _from_pack(
         test: Images = part("test")
     else:
         train, test = _split(part("train"), test_fraction, seed)
+        _require_tests(str(path), len(test))
     count = 1 + max(int(images.labels.max()) for images in (train, test))
     if count < 2:
         raise DataError(f"{path}: only one class; there is nothing to tell apart")
@@ -196,6 +198,9 @@ def _from_arrays(
     drawn: bool = False,
 ) -> ImageData:
     if size is not None:
+        pixels = (len(train) + len(test)) * train.shape[0] * size**2
+        advice = "choose a smaller --image-size"
+        require_memory(f"{name} at {size} × {size}", pixels, DataError, advice=advice)
         train, test = (
             MemoryImages(resize_square(part.batch(torch.arange(len(part))), size), part.labels)
             for part in (train, test)
@@ -225,8 +230,7 @@ def _from_listing(
             f"{name}: no readable training image is left of the class "
             f"{listing.class_names[empty[0]]!r}; first of the others: {collected.bad[0]}"
         )
-    if not len(held_out):
-        raise DataError(f"{name}: nothing to test on; give every class two images or more")
+    _require_tests(name, len(held_out))
     train, test = (subset(collected.images, good[part]) for part in (rest, held_out))
     return ImageData(
         name,
@@ -238,6 +242,11 @@ def _from_listing(
         tuple(map(str, collected.bad)),
         drawn=listing.testing is None,
     )
+
+
+def _require_tests(name: str, count: int) -> None:
+    if not count:
+        raise DataError(f"{name}: nothing to test on; give every class two images or more")
 
 
 def _split(images: MemoryImages, fraction: float, seed: int) -> tuple[Images, Images]:

@@ -7,9 +7,7 @@ optional, as are ``y_train_coarse`` and ``y_test_coarse``.
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,14 @@ import torch
 from torch import Tensor
 
 from torchlace._files import write_whole
+from torchlace._text import is_text, listed, shown
+from torchlace.data.arrays import Arrays, read_arrays
 from torchlace.data.errors import DataError, MissingDataError
 
-Arrays = dict[str, npt.NDArray[Any]]
-
+_NAMES = (
+    *("x_train", "y_train", "x_test", "y_test", "y_train_coarse", "y_test_coarse"),
+    *("class_names", "fine_names"),
+)
 _MOST_CLASSES = 100_000
 
 
@@ -56,18 +58,19 @@ def read_pack(path: Path | str) -> Arrays:
     path = Path(path)
     if not path.is_file():
         raise MissingDataError(f"no file {path}")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        advice = "it may be cut off: fetch or import it again"
-        if "allow_pickle" in str(error):
-            advice = "it holds Python objects, which could run code: save plain arrays of numbers"
-        raise DataError(f"{path}: not a readable .npz ({error}); {advice}") from error
+    arrays, held = read_arrays(path, _NAMES)
+    check_arrays(arrays, path, held)
+    return arrays
+
+
+def check_arrays(arrays: Arrays, source: object, held: Sequence[str] = ()) -> None:
+    """Raise where arrays are not those of a pack; ``held``: what else there was."""
     for part in ("train", "test"):
         if part == "train" or "x_test" in arrays or "y_test" in arrays:
-            _check_part(arrays, part, path)
-    return arrays
+            _check_part(arrays, part, source, held or sorted(arrays))
+    for key in ("class_names", "fine_names"):
+        if key in arrays:
+            _check_names(arrays[key], key, source)
 
 
 def write_pack(path: Path | str, arrays: Mapping[str, npt.NDArray[Any]]) -> Path:
@@ -98,13 +101,12 @@ def to_array(images: Tensor) -> npt.NDArray[np.uint8]:
     return array[..., 0] if array.shape[-1] == 1 else array
 
 
-def _check_part(arrays: Arrays, part: str, path: Path) -> None:
+def _check_part(arrays: Arrays, part: str, path: object, held: Sequence[str]) -> None:
     for key in (f"x_{part}", f"y_{part}"):
         if key not in arrays:
-            held = ", ".join(sorted(arrays)) or "nothing"
             raise DataError(
                 f"{path}: no array {key}; a pack holds x_train, y_train, x_test, y_test, this "
-                f"one {held}"
+                f"one {listed(held) or 'nothing'}"
             )
     x = arrays[f"x_{part}"]
     if x.dtype != np.uint8 or x.ndim not in (3, 4):
@@ -112,6 +114,8 @@ def _check_part(arrays: Arrays, part: str, path: Path) -> None:
             f"{path}: x_{part} must be uint8 of shape (N, H, W) or (N, H, W, C), got {x.dtype} "
             f"{x.shape}"
         )
+    if x.shape[0] and not x.size:
+        raise DataError(f"{path}: x_{part} has shape {x.shape}: its images have no pixels")
     if x.ndim == 4 and x.shape[1] in (1, 3) and x.shape[3] not in (1, 3, 4):
         raise DataError(
             f"{path}: x_{part} has shape {x.shape}, with the channels first; they go last: "
@@ -127,7 +131,7 @@ def _check_part(arrays: Arrays, part: str, path: Path) -> None:
             _check_labels(arrays[key], key, len(x), path)
 
 
-def _check_labels(y: npt.NDArray[Any], key: str, count: int, path: Path) -> None:
+def _check_labels(y: npt.NDArray[Any], key: str, count: int, path: object) -> None:
     if not np.issubdtype(y.dtype, np.integer) or y.shape != (count,):
         raise DataError(
             f"{path}: {key} must be integers of shape ({count},), one for each image, got "
@@ -142,3 +146,13 @@ def _check_labels(y: npt.NDArray[Any], key: str, count: int, path: Path) -> None
             f"{path}: {key} holds the label {y.max()} for {count} images; labels number the "
             "classes from 0: np.unique(y, return_inverse=True)[1]"
         )
+
+
+def _check_names(names: npt.NDArray[Any], key: str, path: object) -> None:
+    if names.ndim != 1 or names.dtype.kind not in "Uiu":
+        raise DataError(
+            f"{path}: {key} must be texts of shape (classes,), got {names.dtype} {names.shape}"
+        )
+    for name in map(str, names):
+        if not is_text(name):
+            raise DataError(f"{path}: {key} holds {shown(name)}, which is no text: rename it")

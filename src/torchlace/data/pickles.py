@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from torchlace.data.errors import DataError
 
+_MOST_TUPLES = 1_000
 _KINDS = {"u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"}
 
 
@@ -38,6 +40,7 @@ def read_pickle(content: bytes, name: str) -> dict[str, Any]:
         torchlace.data.errors.DataError: a batch: refused, the pickle asks for builtins.eval, ...
     """
     try:
+        _check_program(content)
         value = _Reader(content, name).load()
     except DataError:
         raise
@@ -46,7 +49,7 @@ def read_pickle(content: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"{name}: not a readable pickle ({reason})") from None
     if not isinstance(value, dict):
         raise DataError(f"{name}: holds a {type(value).__name__}, not CIFAR's dictionary")
-    return {decoded(key): _array(entry, name) for key, entry in value.items()}
+    return {decoded(key, name): _array(entry, name) for key, entry in value.items()}
 
 
 class _Reader(pickle.Unpickler):
@@ -121,6 +124,20 @@ def _array(entry: object, name: str) -> object:
         raise DataError(f"{name}: holds an array that can't be read ({error})") from None
 
 
-def decoded(key: object) -> str:
+def decoded(text: object, name: str) -> str:
     """A text, which Python 2 pickled as bytes."""
-    return key.decode("latin1") if isinstance(key, bytes) else str(key)
+    if not isinstance(text, str | bytes):
+        raise DataError(f"{name}: holds a {type(text).__name__} where a text is expected")
+    return text.decode("latin1") if isinstance(text, bytes) else text
+
+
+def _check_program(content: bytes) -> None:
+    """Raise where a pickle would take memory or the stack beyond what its length explains."""
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(content):
+        # Python makes room for as many remembered objects as the largest of their numbers says.
+        if "PUT" in opcode.name and int(str(argument)) > len(content):
+            raise ValueError(f"it numbers an object {argument}")
+        tuples += "TUPLE" in opcode.name
+        if tuples > _MOST_TUPLES:
+            raise ValueError(f"it holds more than {_MOST_TUPLES} tuples, perhaps in one another")

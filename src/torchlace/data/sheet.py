@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchlace._files import write_whole
+from torchlace._text import shown
 from torchlace.data.errors import DataError, require
 from torchlace.data.images import ImageData
 
@@ -42,7 +43,7 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     font = _font()
     cell = _cell(max(data.size))
     step = cell + _GAP
-    labels = [_shorten(name, font.getlength) for name in data.class_names[:_MOST_CLASSES]]
+    labels = [_shorten(shown(name), font.getlength) for name in data.class_names[:_MOST_CLASSES]]
     title = _title(data)
     left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels))
     top = 2 * _MARGIN + _TEXT
@@ -76,7 +77,7 @@ def _cell(side: int) -> int:
 def _title(data: ImageData) -> str:
     height, width = data.size
     text = (
-        f"{data.name}: {len(data.train):,} training and {len(data.test):,} test images, "
+        f"{shown(data.name)}: {len(data.train):,} training and {len(data.test):,} test images, "
         f"{width} × {height} × {data.channels}, {data.num_classes} classes"
     )
     if data.num_classes > _MOST_CLASSES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.format import MAGIC_PREFIX
+
+from torchlace._sizes import check_header, require_memory
 
 Array = npt.NDArray[Any]
 
@@ -101,8 +104,10 @@ def _read_npy(path: Path) -> Array:
             "or something else; write arrays with numpy.save"
         )
     try:
+        with path.open("rb") as file:
+            check_header(file, path.stat().st_size, "it")
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # numpy raises whatever a broken header leads it to
         raise ValueError(f"{path} is not a readable .npy array ({error})") from error
     return array
 
@@ -179,15 +184,16 @@ def _is_number(text: str) -> bool:
 def _read_envi(path: Path) -> Array:
     try:
         spectral = import_module("spectral")
-        error_kind = import_module("spectral.utilities.errors").SpyException
     except ImportError as error:
         raise ImportError(f"{path}: ENVI images need pip install spectral") from error
     try:
         image = spectral.open_image(str(path))
+        _check_envi(image, path)
         stored: Array = np.asarray(image.load(dtype=image.dtype, scale=False))
         missing = _missing(stored, image.metadata.get("data ignore value"))
-    except (error_kind, ValueError, KeyError, OSError, EOFError) as error:
-        raise ValueError(f"{path} is not a readable ENVI image: {error}") from error
+    except Exception as error:  # spectral raises whatever a broken header leads it to
+        reason = f"unknown value {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{path} is not a readable ENVI image: {reason}") from error
     # Divided by the header's scale factor, so that cube and target share their units.
     cube = stored.astype(np.float64)
     cube /= image.scale_factor
@@ -195,6 +201,20 @@ def _read_envi(path: Path) -> Array:
         return cube
     cube[missing] = np.nan
     return np.ma.array(cube, mask=missing)
+
+
+def _check_envi(image: Any, path: Path) -> None:
+    """Raise where a header promises more than its file holds, before memory is taken for it."""
+    if not hasattr(image, "load"):
+        raise ValueError("it is a spectral library; targets come as .csv or .npy")
+    count, held = math.prod(image.shape), Path(image.filename).stat().st_size
+    promised = image.offset + count * image.sample_size
+    if min(image.shape) < 1 or held < promised:
+        shape = " × ".join(map(str, image.shape))
+        raise ValueError(f"{shape} values are {promised:,} bytes, {image.filename} has {held:,}")
+    require_memory(path, 8 * count)
+    if not math.isfinite(image.scale_factor) or not image.scale_factor:
+        raise ValueError(f"its scale factor is {image.scale_factor}")
 
 
 def _missing(stored: Array, ignored: str | None) -> Array:

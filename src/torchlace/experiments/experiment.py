@@ -16,6 +16,7 @@ from torchlace.experiments.cells import Cell, Task, canonical, read_config
 from torchlace.training import TrainConfig
 
 Settings = dict[str, Any]
+_MOST_SEEDS = 10_000
 _WORDS = {"data": "data set", "backbone": "backbone"}
 
 
@@ -155,7 +156,7 @@ class Experiment:
             rows = tuple(row for row in self.rows if row.name in named)
             changed = dataclasses.replace(changed, rows=rows)
         if seeds is not None:
-            check_count("seeds", seeds)
+            check_seeds("seeds", seeds)
             rows = tuple(dataclasses.replace(row, seeds=None) for row in changed.rows)
             changed = dataclasses.replace(changed, rows=rows, seeds=seeds)
         given = {setting: wanted for setting, wanted in only.items() if wanted}
@@ -213,6 +214,19 @@ class Experiment:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
         return Task(canonical(config), column.inspect or bool(self.embeddings), self.embeddings)
+
+
+def check_seeds(name: str, count: int) -> int:
+    """Return ``count`` if it is a number of seeds that a grid can have, or raise naming ``name``.
+
+    Example:
+        >>> check_seeds("seeds", 10**9)
+        Traceback (most recent call last):
+        ValueError: seeds must be at most 10,000, got 1000000000
+    """
+    if check_count(name, count) > _MOST_SEEDS:
+        raise ValueError(f"{name} must be at most {_MOST_SEEDS:,}, got {count}")
+    return count
 
 
 def require_backbones(experiment: Experiment) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchlace._checks import check_choice
+from torchlace._text import shown
 from torchlace.experiments.sheets import Sheet, Text, details_sheet, summary_sheet
 from torchlace.experiments.tables import Table
 
@@ -62,22 +63,22 @@ def _terminal(table: Table, width: int, styled: bool) -> str:
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=styled, highlight=False)
-    console.print(table.experiment.title, style="bold", markup=False)
+    # Not strings: their brackets would be taken for markup, and :cat: for a picture.
+    console.print(Styled(shown(table.experiment.title), "bold"))
     for sheet in _sheets(table):
         # Paths would leave no room for numbers: here the numbers are links to them.
-        shown = [place for place, name in enumerate(sheet.header) if name != "runs"]
+        places = [place for place, name in enumerate(sheet.header) if name != "runs"]
         grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-        for place in shown:
-            # Not a string: its brackets would be taken for markup.
-            name = Styled(sheet.header[place])
+        for place in places:
+            name = Styled(shown(sheet.header[place]))
             grid.add_column(name, overflow="fold", min_width=1 if place else 9)
         for number, row in enumerate(sheet.rows):
             if number and "column" in sheet.header and row[0] != sheet.rows[number - 1][0]:
                 grid.add_section()
-            grid.add_row(*(_styled(row[place]) for place in shown))
+            grid.add_row(*(_styled(row[place]) for place in places))
         console.print(grid)
     for note in (*table.notes, "The formats csv, markdown and html name the runs of every number."):
-        console.print(note, markup=False)
+        console.print(Styled(shown(note)))
     return out.getvalue()
 
 
@@ -87,9 +88,9 @@ def _styled(text: Text) -> Any:
 
     link = Path(text.link).resolve().as_uri() if text.link else None
     bold, underline = (text.style == name or None for name in ("bold", "underline"))
-    styled = Styled(text.main, Style(bold=bold, underline=underline, link=link))
+    styled = Styled(shown(text.main), Style(bold=bold, underline=underline, link=link))
     if text.below:
-        styled = Styled.assemble(styled, Styled(f"\n{text.below}", "dim"))
+        styled = Styled.assemble(styled, Styled(f"\n{shown(text.below)}", "dim"))
     return styled
 
 

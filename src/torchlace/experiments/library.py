@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchlace._checks import check_choice, check_count
-from torchlace.experiments.experiment import Column, Experiment, Published, Row
+from torchlace._yaml import read_yaml_file, read_yaml_text
+from torchlace.experiments.experiment import Column, Experiment, Published, Row, check_seeds
 from torchlace.experiments.records import SCORES
 
 _EXPERIMENT = {
@@ -44,15 +45,10 @@ def load_experiment(name: str | Path) -> Experiment:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        try:
-            text = path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            message = f"{path} is not UTF-8 text (see byte {error.start}): save it as UTF-8"
-            raise ValueError(message) from None
-        return _read(path.stem, text, str(path))
+        return _read(path.stem, read_yaml_file(path), str(path))
     check_choice("experiment", str(name), experiment_names())
     file = next(file for file in _shipped() if file.name == f"{name}.yaml")
-    return _read(str(name), file.read_text("utf-8"), file.name)
+    return _read(str(name), read_yaml_text(file.read_text("utf-8"), file.name), file.name)
 
 
 def _shipped() -> Iterator[Traversable]:
@@ -60,8 +56,8 @@ def _shipped() -> Iterator[Traversable]:
     return (file for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
-def _read(name: str, text: str, source: str) -> Experiment:
-    given = _mapping(_parse(text, source), source, _EXPERIMENT)
+def _read(name: str, raw: Any, source: str) -> Experiment:
+    given = _mapping(raw, source, _EXPERIMENT)
     for needed in ("rows", "columns"):
         if not given.get(needed):
             raise ValueError(f"{source} has no {needed}: name at least one under `{needed}:`")
@@ -81,45 +77,13 @@ def _read(name: str, text: str, source: str) -> Experiment:
         rows=tuple(rows.values()),
         columns=tuple(columns.values()),
         settings=_settings(given, source),
-        seeds=check_count(f"seeds in {source}", given.get("seeds", 3)),
+        seeds=check_seeds(f"seeds in {source}", given.get("seeds", 3)),
         first_seed=check_count(f"first_seed in {source}", given.get("first_seed", 0), 0),
         baseline=baseline,
         alone=_flag(given, "alone", source),
         embeddings=_embeddings(given.get("embeddings"), source),
         source=str(given.get("source", "published")),
     )
-
-
-def _parse(text: str, source: str) -> Any:
-    """What a text of YAML says; of two equal keys PyYAML would drop the first without a word."""
-    import yaml
-
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _check_keys(node, loader, source)
-        return loader.construct_document(node)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{source} is not valid YAML: {error}") from None
-    finally:
-        loader.dispose()
-
-
-def _check_keys(node: Any, loader: Any, source: str) -> None:
-    pairs = node.value if node.id == "mapping" else []
-    lines: dict[str, int] = {}
-    for key, value in pairs:
-        if key.id == "scalar" and not key.tag.endswith(":merge"):
-            name, line = str(loader.construct_object(key)), key.start_mark.line + 1
-            if name in lines:
-                raise ValueError(
-                    f"{source} has the key {name!r} twice, in lines {lines[name]} and {line}: "
-                    "rename or remove one"
-                )
-            lines[name] = line
-        _check_keys(value, loader, source)
 
 
 def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row:
@@ -135,7 +99,7 @@ def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row
         str(given.get("label", name)),
         _settings(given, where),
         published,
-        None if seeds is None else check_count(f"seeds in {where}", seeds),
+        None if seeds is None else check_seeds(f"seeds in {where}", seeds),
         str(given.get("space", "raw_sphere")),
     )
 

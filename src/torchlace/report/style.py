@@ -7,6 +7,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from torchlace._text import shown
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -102,12 +104,13 @@ def save(figure: Figure, path: Path | str) -> Path:
 
 
 def shorten(name: str, longest: int = 24) -> str:
-    """A name cut to ``longest`` characters.
+    """A name cut to ``longest`` characters, with what can't be drawn written out.
 
     Example:
         >>> shorten("a rather long name", 10)
         'a rather …'
     """
+    name = shown(name)
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 

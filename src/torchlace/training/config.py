@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from torchlace._checks import check_choice, check_count, check_number
 from torchlace._choices import CHOICES
+from torchlace._yaml import read_yaml_file
 from torchlace.data import absolute_source
 from torchlace.data.augment import PAPER_RESIZE
 from torchlace.data.load import MIXED_SIZE
@@ -18,6 +19,14 @@ EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
     | {"workers", "loggers"}
 )
+# Beyond these, what computes with them overflows or never ends.
+_MOST: dict[str, float] = {
+    **dict.fromkeys(("epochs", "patience", "batch_size", "norm_batches", "embedding"), 10**9),
+    **dict.fromkeys(("workers", "devices", "nodes"), 10**4),
+    **dict.fromkeys(("lr", "weight_decay"), 1e37),
+    "image_size": 10**4,
+    "seed": 10**13,
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,8 @@ class TrainConfig:
     """Images in a step, over all devices together."""
     validation: float = 0.1
     """Share of the training images held out."""
+    images: int | None = None
+    """Train on so many of the others only, drawn by class; by default on all."""
     clip: float | None = None
     """Largest norm of the gradient."""
     label_smoothing: float = 0.0
@@ -115,12 +126,23 @@ class TrainConfig:
         check_number("weight_decay", self.weight_decay, 0, closed=True)
         check_number("validation", self.validation, 0, 0.5)
         check_number("label_smoothing", self.label_smoothing, 0, 1, closed=True)
+        if self.images is not None:
+            check_count("images", self.images, 2)
         if self.clip is not None:
             check_number("clip", self.clip, 0)
         if self.ema is not None:
             check_number("ema", self.ema, 0, 1)
         for logger in self.loggers:
             check_choice("logger", logger, ("wandb", "mlflow"))
+        for name, most in _MOST.items():
+            if (getattr(self, name) or 0) > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name)}")
+        for name in ("device", "dtype"):
+            if name in self.head_options:
+                raise ValueError(
+                    f"a head of a run takes no option {name}: --device and --precision say where "
+                    "and how all of the model computes"
+                )
 
     @property
     def backbone_name(self) -> str:
@@ -187,14 +209,10 @@ class TrainConfig:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Settings of a YAML file; what a run adds under ``run:`` is left out."""
-    import yaml
-
     try:
-        values = yaml.safe_load(path.read_text())
+        values = read_yaml_file(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no configuration file {path}") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
     values.pop("run", None)

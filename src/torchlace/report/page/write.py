@@ -80,5 +80,7 @@ def write_report(
         )
     watcher.message("writing the page")
     page = render(collections, failed, path.parent)
-    write_whole(path, lambda file: file.write(page.encode()))
+    # Paths of runs and data can hold bytes that are not text.
+    content = page.encode(errors="backslashreplace")
+    write_whole(path, lambda file: file.write(content))
     return Report(path, [run.name for each in collections for run in each.runs], failed)
