@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from training.processes import torchlace, watched
+from training.rewriting import rewrite_json
+
+from torchlace.training import Run
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def done(place):
 def test_json_is_what_is_added_to_the_run(place, done):
     assert (done.code, done.err) == (0, "")
     scores = done.json()
-    kept = json.loads((place / "run" / "evaluation.json").read_text())
+    kept = Run(place / "run").read_json(place / "run" / "evaluation.json")
     classes = dict(zip(map(str, range(10)), kept["class_accuracy"], strict=True))
     assert scores == {"run": "run", **kept, "classes": classes}
     result = json.loads((place / "run" / "result.json").read_text())
@@ -63,9 +66,10 @@ def test_classes_of_one_name_are_told_apart(tmp_path):
 def test_refresh_computes_anew(place, done):
     path = place / "run" / "evaluation.json"
     kept = path.read_text()
-    path.write_text(json.dumps({**json.loads(kept), "accuracy": -1.0}))
-    again = torchlace("evaluate", "run", "--json", folder=place).json()
-    assert again["accuracy"] == -1
+    rewrite_json(path, accuracy=-1.0)
+    again = torchlace("evaluate", "run", "--json", folder=place)
+    assert again.json()["accuracy"] == -1
+    assert again.err.startswith("note: the accuracy is -1.0000 % here and ")
     fresh = torchlace("evaluate", "run", "--json", "--refresh", folder=place).json()
     assert fresh == done.json()
     assert path.read_text() == kept

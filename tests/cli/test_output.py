@@ -3,11 +3,12 @@ import re
 import yaml
 from cli.pictures import write
 from training.processes import torchlace, watched
+from training.rewriting import rewrite_settings
 from typer.main import get_command
 
 from torchlace import heads
 from torchlace.cli import app
-from torchlace.training import TrainConfig
+from torchlace.training import Run, TrainConfig
 
 SHORT = ("train", "--epochs", "2", "--batch-size", "64", "--run", "run")
 
@@ -44,7 +45,7 @@ def test_json_is_the_result_and_where_it_is(tmp_path):
     result = done.json()
     assert done.err == ""
     assert result.pop("run") == "run"
-    assert result == yaml.safe_load((tmp_path / "run" / "result.json").read_text())
+    assert result == Run(tmp_path / "run").result()
 
 
 def test_evaluate_prints_the_same_figures_as_a_table(tmp_path):
@@ -92,8 +93,9 @@ def test_a_run_on_a_relative_path_is_used_from_anywhere(tmp_path):
     done = torchlace(*given, folder=tmp_path / "here")
     assert (done.code, done.err) == (0, "run is finished already; --overwrite trains it anew\n")
     # A run of earlier versions has its path as it was given.
-    stored["data"] = "pictures"
-    (tmp_path / "here" / "run" / "config.yaml").write_text(yaml.safe_dump(stored))
+    rewrite_settings(
+        tmp_path / "here" / "run" / "config.yaml", lambda values: values.update(data="pictures")
+    )
     assert torchlace(*given, folder=tmp_path / "here").code == 0
 
 

@@ -7,8 +7,11 @@ import shutil
 import pytest
 import torch
 from cli.pictures import TRAIN, as_folder
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from training.processes import torchlace
+
+from torchlace.training import Run
+from torchlace.training.checkpoint import write_weights
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +44,10 @@ def test_probabilities_fall_and_sum_to_one(place, image):
 
 def test_a_temperature_at_which_all_probabilities_are_equal_changes_no_order(place, tmp_path):
     shutil.copytree(place / "run", tmp_path / "run")
-    path = tmp_path / "run" / "best.safetensors"
-    weights = load_file(path)
+    run = Run(tmp_path / "run")
+    weights = load_file(run.weights_path)
     weights["head.temperature"] = torch.full_like(weights["head.temperature"], 1e9)
-    save_file(weights, path)
+    write_weights(run, weights)
     command = ("predict", "run", place / "pictures", "--json")
     cool, hot = (torchlace(*command, folder=folder).json() for folder in (place, tmp_path))
     assert len({each["probability"] for found in hot for each in found["classes"]}) == 1

@@ -34,7 +34,7 @@ def test_the_papers_experiments_have_their_size():
         **{"figure2": 8, "figure3": 2, "cost": 6 * 2, "quick": 11 * 3},
         **{"controls": 3 * (4 * 3 + 2), "settings": 15 * 5 * 2, "steady": 7 * 3 * 3},
         **{"dimensions": 8 * 2, "dimensions-128": 2 * 10 * 2, "dimensions-small": 8 * 2},
-        "norms": 6 * 5,
+        **{"norms": 6 * 5, "robust": 11 * 18},
     }
 
 

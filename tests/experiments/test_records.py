@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from experiments.grids import line
+from training.rewriting import FACTS
 
 from torchlace.experiments import (
     collect_records,
@@ -18,7 +19,7 @@ from torchlace.experiments import (
 from torchlace.experiments.cells import Task
 from torchlace.experiments.state import FAILED
 from torchlace.experiments.statistics import unpack_right
-from torchlace.training import Run, TrainConfig
+from torchlace.training import Run, RunError, TrainConfig
 from torchlace.training.locks import LOCK, Lock
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -37,9 +38,9 @@ def write(file, *lines):
 def start(folder, config=CONFIG, epochs=2):
     run = Run(folder / Task(config).name)
     run.path.mkdir(parents=True)
-    run.start(config, {})
+    run.start(config, FACTS)
     row = {"val_loss": 1 / 3, "val_accuracy": 80.0, "seconds": 1.5, "images_per_second": 512.0}
-    run.write_metrics([{"epoch": epoch, **row} for epoch in range(epochs)])
+    run.write_metrics([{"epoch": epoch, **row} for epoch in range(1, epochs + 1)])
     return run
 
 
@@ -207,17 +208,14 @@ def test_no_results_are_an_error(tmp_path):
 def test_a_damaged_result_is_named(tmp_path):
     run = start(tmp_path)
     run.result_path.write_text("{")
-    with pytest.raises(ValueError, match=r"result.json is not valid JSON: remove it"):
+    with pytest.raises(RunError, match=r"result.json is damaged.* a grid once .* is removed"):
         collect_records([Task(CONFIG)], "mine", tmp_path)
-    run.result_path.write_text("[]")
-    with pytest.raises(ValueError, match=r"result.json holds no names: remove it"):
-        collect_records([Task(CONFIG)], "mine", tmp_path)
-    run.result_path.write_text("{}")
+    run.finish({"test_accuracy": 75.0, "epochs": 2})
     for look in (
         lambda: grid_status([Task(CONFIG)], tmp_path),
         lambda: collect_records([Task(CONFIG)], "mine", tmp_path),
     ):
-        with pytest.raises(ValueError, match=r"result.json lacks .*seconds: remove it"):
+        with pytest.raises(RunError, match=r"result.json .*it lacks .*seconds"):
             look()
 
 
@@ -225,7 +223,7 @@ def test_a_damaged_curve_is_named(tmp_path):
     run = start(tmp_path)
     run.finish(RESULT)
     run.metrics_path.write_text(run.metrics_path.read_text()[:-10])
-    with pytest.raises(ValueError, match=r"metrics.csv is damaged: remove .*, and it is run again"):
+    with pytest.raises(RunError, match=r"metrics.csv is damaged.* a grid once .* is removed"):
         collect_records([Task(CONFIG)], "mine", tmp_path)
 
 

@@ -1,11 +1,10 @@
-import json
-
 import pytest
-import yaml
 from inspection.runs import copied
+from training.rewriting import rewrite_json, rewrite_settings
 
 from torchlace.inspection import inspect, load_run
 from torchlace.training import Run, RunError
+from torchlace.training.seals import BLANK, sealed, sealed_text
 
 
 @pytest.fixture
@@ -14,19 +13,19 @@ def run(tmp_path):
 
 
 def rewrite(change):
-    def apply(path):
-        values = yaml.safe_load(path.read_text())
-        change(values)
-        path.write_text(yaml.safe_dump(values))
-
-    return apply
+    return lambda path: rewrite_settings(path, change)
 
 
 def patch(**changes):
-    def apply(path):
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return lambda path: rewrite_json(path, **changes)
 
-    return apply
+
+def sealed_as(text):
+    return lambda path: path.write_bytes(sealed_text(text + BLANK))
+
+
+def facts(**changes):
+    return rewrite(lambda values: values["run"].update(changes))
 
 
 def folder(path):
@@ -41,6 +40,8 @@ def endless(path):
 def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
+
+DEEP = b"".join(sealed(b'{"digest": "', b'", "a": ' + 5000 * b"[" + 5000 * b"]" + b"}"))
 
 BREAKS = {
     "no config": ("config.yaml", lambda path: path.unlink(), "holds no run"),
@@ -67,16 +68,50 @@ BREAKS = {
     ),
     "no mean": (
         "config.yaml",
-        rewrite(lambda values: values["run"].update(mean=None)),
-        "can't be made here",
+        facts(mean=None),
+        "mean under run: must be a list of numbers, got None",
     ),
     "two means": (
         "config.yaml",
-        rewrite(lambda values: values["run"].update(mean=[0.1, 0.2])),
-        "mean and std must be as long as each other",
+        facts(mean=[0.1, 0.2]),
+        "mean and std under run: must be as long as each other",
     ),
-    "no YAML": ("config.yaml", lambda path: path.write_text("head: ["), "of another version"),
-    "no facts": ("config.yaml", rewrite(lambda values: values.pop("run")), "it lacks class_names"),
+    "no YAML": ("config.yaml", sealed_as("head: [ # "), "is not valid YAML"),
+    "no facts": (
+        "config.yaml",
+        rewrite(lambda values: values.update(run={})),
+        "it lacks class",
+    ),
+    "endless channels": ("config.yaml", facts(channels=10**9), "and as channels"),
+    "endless images": ("config.yaml", facts(size=[8, 10**9]), "must be a height and a width"),
+    "one class": ("config.yaml", facts(class_names=["a"]), "must be two texts or more"),
+    "numbered classes": ("config.yaml", facts(class_names=[0, 1]), "must be two texts or more"),
+    "endless layer": (
+        "config.yaml",
+        rewrite(lambda values: values.update(embedding=10**12)),
+        "is of a model that can't be made here",
+    ),
+    "deep result": ("result.json", lambda path: path.write_bytes(DEEP), "it is nested too deep"),
+    "lost digest of the config": (
+        "config.yaml",
+        lambda path: path.write_text(path.read_text().partition("  digest:")[0]),
+        r"config\.yaml is damaged .*its digest is gone. If you edited it, end it with the line",
+    ),
+    "lost digest": (
+        "result.json",
+        lambda path: path.write_text(path.read_text().replace("sha256:", "sha255:")),
+        r"result\.json is damaged .*its digest is gone\. Bring back",
+    ),
+    "an epoch less": (
+        "metrics.csv",
+        lambda path: Run(path.parent).write_metrics(Run(path.parent).history()[:-1]),
+        "it has 1 of the 2 epochs of the run",
+    ),
+    "an epoch lost": (
+        "metrics.csv",
+        lambda path: Run(path.parent).write_metrics(Run(path.parent).history()[1:]),
+        "it lacks epoch 1",
+    ),
     "unknown setting": (
         "config.yaml",
         rewrite(lambda values: values.update(warp=9)),
@@ -110,9 +145,7 @@ def test_a_broken_run_is_a_sentence(run, name):
 
 
 def test_data_of_another_shape_are_a_sentence(run):
-    facts = yaml.safe_load((run / "config.yaml").read_text())
-    facts["run"]["class_names"] = facts["run"]["class_names"][:9]
-    (run / "config.yaml").write_text(yaml.safe_dump(facts))
+    rewrite_settings(run / "config.yaml", lambda values: values["run"]["class_names"].pop())
     with pytest.raises(RunError, match=r"best\.safetensors is damaged or of another version"):
         inspect(run, device="cpu")
 
@@ -131,4 +164,4 @@ def test_an_unfinished_run_can_be_loaded_but_not_inspected(run):
 
 def test_a_run_object_is_as_good_as_a_path(run):
     scores = inspect(Run(run), device="cpu").scores
-    assert scores == json.loads((run / "evaluation.json").read_text())
+    assert scores == Run(run).read_json(run / "evaluation.json")

@@ -1,7 +1,6 @@
 """What is kept beside a run is used while it is current, and never when it is not."""
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
@@ -9,11 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from inspection.runs import copied
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from training.rewriting import rewrite_json
 
 from torchlace.data import MissingDataError
 from torchlace.inspection import embedding, extraction, inspect
-from torchlace.training import RunError
+from torchlace.training import Run, RunError
+from torchlace.training.checkpoint import write_weights
+from torchlace.training.seals import BLANK, read_seal, sealed_text
 
 
 class Notes:
@@ -111,8 +113,8 @@ def test_progress_is_told(run):
 
 def test_refresh_computes_anew(run, passes):
     inspect(run, device="cpu")
-    scores = json.loads((run / "evaluation.json").read_text())
-    (run / "evaluation.json").write_text(json.dumps({**scores, "accuracy": -1}))
+    scores = Run(run).read_json(run / "evaluation.json")
+    rewrite_json(run / "evaluation.json", accuracy=-1)
     assert inspect(run, device="cpu").scores["accuracy"] == -1
     assert inspect(run, device="cpu", refresh=True).scores == scores
     assert len(passes) == 2
@@ -122,7 +124,7 @@ def test_other_weights_are_examined_anew(run, passes):
     first = inspect(run, device="cpu")
     weights = load_file(run / "best.safetensors")
     weights["head.weight"] = weights["head.weight"].flip(0)
-    save_file(weights, run / "best.safetensors")
+    write_weights(Run(run), weights)
     second = inspect(run, device="cpu")
     assert len(passes) == 2
     assert torch.allclose(second.logits, first.logits.flip(1), atol=1e-5)
@@ -134,11 +136,17 @@ def test_other_weights_are_examined_anew(run, passes):
 def test_damaged_files_are_made_anew(run, name, damage):
     expected = inspect(run, device="cpu").scores
     whole = (run / name).read_bytes()
-    contents = {"cut": whole[: len(whole) // 2], "empty": b"", "other": b"[1, 2]"}
-    (run / name).write_bytes((contents | {"strange": b'{"made_from": 3}'})[damage])
-    assert inspect(run, device="cpu").scores == expected
-    # The order of entries in a header is not fixed.
-    assert sorted((run / name).read_bytes()) == sorted(whole)
+    strange = sealed_text(f'{{"made_from": 3, "digest": "{BLANK}"}}')
+    contents = {"cut": whole[:-20], "empty": b"", "other": b"[1, 2]", "strange": strange}
+    (run / name).write_bytes(contents[damage])
+    notes = Notes()
+    assert inspect(run, device="cpu", reporter=notes).scores == expected
+    found = read_seal((run / name).read_bytes())
+    assert found.intact
+    # The order of entries in a safetensors header is not fixed.
+    assert name == "features.safetensors" or found == read_seal(whole)
+    told = [f"note: {run / name} is damaged or of another version: its ", "; it is made anew"]
+    assert damage == "strange" or all(part in notes.lines[0] for part in told)
 
 
 def test_other_data_are_noted_and_examined_anew(run, passes, monkeypatch):
@@ -178,7 +186,7 @@ def test_a_network_that_diverged_is_said(run):
     weights = load_file(run / "best.safetensors")
     first = next(name for name, value in weights.items() if name.startswith("backbone"))
     weights[first] = torch.full_like(weights[first], torch.nan)
-    save_file(weights, run / "best.safetensors")
+    write_weights(Run(run), weights)
     with pytest.raises(RunError, match="NaN or infinite features"):
         inspect(run, device="cpu")
     assert not (run / "features.safetensors").exists()

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 from sklearn.datasets import load_digits
+from training.rewriting import rewrite_settings
 
 from torchlace.training import TrainConfig, train
 
@@ -28,8 +29,8 @@ def make(folder):
     (made["unfinished"] / "result.json").unlink()
     made["other version"] = folder / "other version"
     shutil.copytree(made["lace-0"], made["other version"])
-    with (made["other version"] / "config.yaml").open("a") as file:
-        file.write("\nunheard_of: 1\n")
+    path = made["other version"] / "config.yaml"
+    rewrite_settings(path, lambda values: values.update(unheard_of=1))
     return made
 
 

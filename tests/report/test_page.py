@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from report.runs import MARKED, NAMES
 from training.processes import torchlace
+from training.rewriting import rewrite_settings
 
 from torchlace.report import write_report
 from torchlace.report.page.payload import UNIT
@@ -157,8 +158,7 @@ def test_features_too_narrow_for_a_sphere_still_make_a_page(tmp_path):
 def test_pictures_are_left_out_where_the_data_are_gone(made, tmp_path):
     run = tmp_path / "gone"
     shutil.copytree(made.folder / MARKED, run)
-    text = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(text.replace(str(made.folder / "pack.npz"), "/gone.npz"))
+    rewrite_settings(run / "config.yaml", lambda values: values.update(data="/gone.npz"))
     said = []
 
     class Watcher:

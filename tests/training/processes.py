@@ -153,11 +153,15 @@ def machines(folders, *arguments):
 
 
 def metrics(run):
-    """What metrics.csv says, but for the times."""
+    """What metrics.csv says, but for the times and the digest that covers them."""
     with (Path(run) / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [
-        {name: value for name, value in row.items() if name not in ("seconds", "images_per_second")}
+        {
+            name: value
+            for name, value in row.items()
+            if name not in ("seconds", "images_per_second", "digest")
+        }
         for row in rows
     ]
 
@@ -165,7 +169,7 @@ def metrics(run):
 def outcome(run):
     """All that a run ends with, but for the times."""
     result = json.loads((Path(run) / "result.json").read_text())
-    del result["seconds"]
+    del result["seconds"], result["digest"]
     weights = (Path(run) / "best.safetensors").read_bytes()
     return {"metrics": metrics(run), "result": result, "weights": weights}
 

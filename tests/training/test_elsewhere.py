@@ -10,11 +10,19 @@ from training.stopping import StopAfter, StoppedError
 from torchlace.inspection import load_run
 from torchlace.training import RunError, Silent, TrainConfig, train
 from torchlace.training.checkpoint import checkpoint_state, load_checkpoint, write_checkpoint
+from torchlace.training.progress import Progress
 from torchlace.training.rundir import Run
 
 
-def save_checkpoint(run, parts, progress):
-    write_checkpoint(run, checkpoint_state(parts, progress))
+def progress(epochs):
+    reached = Progress(seconds=1.0)
+    for epoch in range(1, epochs + 1):
+        reached.add({"epoch": epoch, "val_loss": 1 / epoch, "val_accuracy": 50.0 + epoch})
+    return reached
+
+
+def save_checkpoint(run, parts, epochs=1):
+    write_checkpoint(run, checkpoint_state(parts, vars(progress(epochs))))
 
 
 def optimizer(lr=1e-3, **options):
@@ -25,14 +33,14 @@ def optimizer(lr=1e-3, **options):
 def test_how_the_optimizer_computes_is_not_taken_from_the_checkpoint(tmp_path):
     run = Run(tmp_path)
     graph = optimizer(torch.tensor(0.5), capturable=True)
-    save_checkpoint(run, {"optimizer": graph}, {})
+    save_checkpoint(run, {"optimizer": graph})
     plain = optimizer(1e-3)
     load_checkpoint(run, {"optimizer": plain})
     assert plain.param_groups[0]["capturable"] is False
     assert plain.param_groups[0]["lr"] == 0.5
     assert isinstance(plain.param_groups[0]["lr"], float)
 
-    save_checkpoint(run, {"optimizer": plain}, {})
+    save_checkpoint(run, {"optimizer": plain})
     back = optimizer(torch.tensor(1e-3), capturable=True)
     load_checkpoint(run, {"optimizer": back})
     assert back.param_groups[0]["capturable"] is True
@@ -57,7 +65,7 @@ def test_what_the_optimizer_keeps_follows_the_layout_of_the_weights_here(kind, t
 
     step(0)
     run = Run(tmp_path)
-    save_checkpoint(run, {"model": models[0], "optimizer": optimizers[0]}, {})
+    save_checkpoint(run, {"model": models[0], "optimizer": optimizers[0]})
     load_checkpoint(run, {"model": models[1], "optimizer": optimizers[1]})
     for parameter, kept in optimizers[1].state.items():
         tensors = [each for each in kept.values() if each.shape == parameter.shape]
@@ -71,12 +79,12 @@ def test_what_the_optimizer_keeps_follows_the_layout_of_the_weights_here(kind, t
 
 def test_how_the_loss_is_scaled_goes_on_unless_the_precision_is_new(tmp_path):
     run = Run(tmp_path)
-    save_checkpoint(run, {"scaler": torch.amp.GradScaler("cpu", init_scale=8.0)}, {"epoch": 1})
+    save_checkpoint(run, {"scaler": torch.amp.GradScaler("cpu", init_scale=8.0)}, epochs=1)
     resumed = torch.amp.GradScaler("cpu")
-    assert load_checkpoint(run, {"scaler": resumed}) == {"epoch": 1}
+    assert load_checkpoint(run, {"scaler": resumed}) == progress(1)
     assert resumed.get_scale() == 8.0
-    save_checkpoint(run, {}, {"epoch": 2})
-    assert load_checkpoint(run, {"scaler": resumed}) == {"epoch": 2}
+    save_checkpoint(run, {}, epochs=2)
+    assert load_checkpoint(run, {"scaler": resumed}) == progress(2)
 
 
 def test_strategies_that_can_not_be_are_refused(tmp_path):

@@ -1,5 +1,4 @@
 import csv
-import json
 import math
 
 import pytest
@@ -21,16 +20,16 @@ def test_a_short_run_leaves_a_complete_directory(head, tmp_path):
     run = Run(tmp_path / head)
     config = TrainConfig(head=head, epochs=2, batch_size=64)
     result = train(config, run.path)
-    assert json.loads(run.result_path.read_text()) == result
+    assert run.result() == result
     assert result.keys() == RESULT
     numbers = [value for value in result.values() if isinstance(value, float)]
     assert all(map(math.isfinite, numbers))
     assert result["test_accuracy"] > 40
     assert result["test_calibrated_loss"] < math.log(10)
 
-    rows = list(csv.DictReader(run.metrics_path.open()))
-    assert [row["epoch"] for row in rows] == ["1", "2"]
-    assert all(math.isfinite(float(value)) for row in rows for value in row.values())
+    rows = run.history()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert all(math.isfinite(value) for row in rows for value in row.values())
 
     model = make_classifier(config, 1, 8, 10)
     model.load_state_dict(load_file(run.weights_path))

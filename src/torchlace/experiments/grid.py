@@ -18,11 +18,9 @@ from torchlace.experiments.state import (
     FAILED,
     LOG,
     State,
-    begun,
     error_text,
     grid_status,
     note_failure,
-    read_json,
     reason,
     task_state,
 )
@@ -185,7 +183,7 @@ class _Running:
             state = task_state(task, self.runs, claimed=True)
             if self._wanted(task, state):
                 (self.runs / task.name / FAILED).unlink(missing_ok=True)
-                how = "goes on" if begun(self.runs / task.name) else "starts"
+                how = "goes on" if Run(self.runs / task.name).begun else "starts"
                 self.report(f"{task.name} {how}")
                 self.active.append(
                     _Active(task, self.engine.start(task, self.runs / task.name), claim)
@@ -210,7 +208,7 @@ class _Running:
         state = task_state(each.task, self.runs)
         if state is State.DONE:
             self.outcome.ran.append(name)
-            result = read_json(Run(path).result_path, "test_accuracy", "seconds")
+            result = Run(path).result("seconds")
             said = f"{result['test_accuracy']:.2f} % in {result['seconds']:.0f} s"
             self.report(f"{name}: {said}; {self._progress()}")
         elif state is State.FAILED:

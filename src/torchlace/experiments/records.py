@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import statistics
@@ -18,7 +17,6 @@ from torchlace.experiments.state import (
     EVALUATION,
     State,
     error_text,
-    read_json,
     task_state,
 )
 from torchlace.experiments.statistics import unpack_right
@@ -42,7 +40,7 @@ _CLUSTERS = (
 # The numbers of a line, which tables may show.
 SCORES = (
     *(name for name in _RESULT if name not in ("device", "versions", "data_digest", "graph")),
-    *("step_ms", "test_images"),
+    *("step_ms", "test_images", "last_val_accuracy"),
     *(name for name in _EVALUATION if name != "clusters"),
     *(f"clusters.{space}.{score}" for space in _SPACES for score in _CLUSTERS),
 )
@@ -69,6 +67,9 @@ class Record:
 
     def score(self, name: str) -> float | None:
         """A number of the line, dots going deeper; None where it has none."""
+        if name == "last_val_accuracy":
+            curve: list[float] = self.line.get("validation", {}).get("accuracy", [])
+            return curve[-1] if curve else None
         value: Any = self.line
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
@@ -120,9 +121,9 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         "seed": config.seed,
         "status": "finished" if state is State.DONE else state.value,
     }
-    history = _history(run)
+    history = run.epochs()
     if state is State.DONE:
-        result = read_json(run.result_path, *_COUNTED)
+        result = run.result(*_COUNTED)
         line |= {name: result.get(name) for name in _RESULT}
         line |= {"step_ms": _step_ms(history, config)}
         line |= {name: result[name] for name in ("test_images", "test_right")}
@@ -136,10 +137,10 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         "accuracy": [round(row["val_accuracy"], 4) for row in history],
     }
     if state is State.DONE and (path / EVALUATION).exists():
-        scores = read_json(path / EVALUATION)
+        scores = run.read_json(path / EVALUATION)
         line |= {name: scores[name] for name in _EVALUATION if name in scores}
     if state is State.DONE and (path / EMBEDDINGS).exists():
-        line["embeddings"] = read_json(path / EMBEDDINGS)
+        line["embeddings"] = run.read_json(path / EMBEDDINGS)
     return Record(line, str(path))
 
 
@@ -181,7 +182,7 @@ def _records(file: Path) -> Iterable[Record]:
         try:
             line = json.loads(text.decode())
             _check(line)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{source} is not a line of results: {error}") from None
         yield Record(line, source)
 
@@ -223,17 +224,6 @@ def _better(first: Record, second: Record) -> Record:
             "keep one"
         )
     return max(first, second, key=lambda record: len(record.line))
-
-
-def _history(run: Run) -> list[dict[str, float]]:
-    if not run.metrics_path.exists():
-        return []
-    with run.metrics_path.open() as file:
-        try:
-            return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
-        except (ValueError, TypeError):
-            message = f"{run.metrics_path} is damaged: remove {run.path}, and it is run again"
-            raise ValueError(message) from None
 
 
 def _step_ms(history: Sequence[Mapping[str, float]], config: TrainConfig) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchlace.data import KNOWN, load_data
 from torchlace.experiments.cells import Task
-from torchlace.experiments.state import State, read_json, task_state
+from torchlace.experiments.state import State, task_state
 from torchlace.training import Run
 
 
@@ -40,7 +40,7 @@ def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = Fals
         there, here = run.config().data, config.placed().data
         moved = os.path.realpath(there) != os.path.realpath(here)
         learned = _learned_from(run) if moved or closely else None
-        if learned is None and not moved:
+        if learned is None:
             continue
         # A training goes on from the path where it began only.
         left = closely and task_state(task, runs) is not State.DONE
@@ -60,10 +60,10 @@ def _digest(
     return found.digest
 
 
-def _learned_from(run: Run) -> str | None:
-    """The digest of a run's data; None where it doesn't say."""
-    said = read_json(run.result_path) if run.finished else run.facts() or {}
-    return said.get("data_digest")
+def _learned_from(run: Run) -> str:
+    """The digest of a run's data."""
+    said = run.result("data_digest") if run.finished else run.facts()
+    return str(said["data_digest"])
 
 
 def _clash(run: Run, there: str, here: str, *, moved: bool) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 from torchlace.experiments.cells import Task
 from torchlace.training import Run
@@ -66,17 +63,6 @@ def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
     return State.CUT if Run(path).config_path.exists() else State.MISSING
 
 
-def begun(path: Path) -> bool:
-    """Whether a run would go on rather than start: it has a checkpoint, or is trained already.
-
-    Example:
-        >>> begun(Path("nowhere"))
-        False
-    """
-    run = Run(path)
-    return run.checkpoint_path.exists() or run.finished
-
-
 def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     """State of every run, and an estimate of the time left from those that are finished.
 
@@ -88,7 +74,7 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     """
     states = {task.name: task_state(task, runs) for task in tasks}
     took: dict[str, float] = {
-        task.name: float(read_json(Run(runs / task.name).result_path, "seconds")["seconds"])
+        task.name: float(Run(runs / task.name).result("seconds")["seconds"])
         for task in tasks
         if states[task.name] is State.DONE
     }
@@ -136,28 +122,9 @@ def reason(text: str) -> str:
     return " ".join([first, "; ".join(line.strip() for line in listed)]).strip()
 
 
-def epochs_done(path: Path) -> int:
-    """Epochs of a run that are complete."""
-    return len(_epochs(path))
-
-
 def note_failure(path: Path, text: str) -> None:
     """Write failed.txt."""
     write_whole(path / FAILED, lambda file: file.write(f"{text}\n".encode()))
-
-
-def read_json(path: Path, *needed: str) -> dict[str, Any]:
-    """A JSON file of a run directory that holds what is needed, with an error that names it."""
-    try:
-        found = json.loads(path.read_text())
-        wrong = "" if isinstance(found, dict) else "holds no names"
-    except ValueError:
-        found, wrong = {}, "is not valid JSON"
-    lacking = [name for name in needed if name not in found]
-    if wrong or lacking:
-        wrong = wrong or f"lacks {', '.join(lacking)}"
-        raise ValueError(f"{path} {wrong}: remove it, and the same command makes it anew")
-    return dict(found)
 
 
 def _complete(task: Task, path: Path) -> bool:
@@ -166,7 +133,9 @@ def _complete(task: Task, path: Path) -> bool:
     needed += [path / EMBEDDINGS] if task.embeddings else []
     if not all(file.exists() for file in needed):
         return False
-    return not task.embeddings or set(task.embeddings) <= set(read_json(path / EMBEDDINGS))
+    return not task.embeddings or set(task.embeddings) <= set(
+        Run(path).read_json(path / EMBEDDINGS)
+    )
 
 
 def _expected(task: Task, took: Mapping[str, float]) -> float | None:
@@ -193,18 +162,10 @@ def _left(task: Task, path: Path, whole: float) -> float:
     Those that end first are the short ones, so that the others outlast what is expected by them:
     none ends before its patience does.
     """
-    rows, config = _epochs(path), task.config
+    rows, config = Run(path).epochs(), task.config
     if not rows:
         return whole
     spent, losses = float(rows[-1]["seconds"]), [float(row["val_loss"]) for row in rows]
     stale = len(losses) - 1 - losses.index(min(losses))
     epochs = max(min(config.patience - stale, config.epochs - len(rows)), 0)
     return max(whole - spent, epochs * spent / len(rows))
-
-
-def _epochs(path: Path) -> list[dict[str, str]]:
-    metrics = Run(path).metrics_path
-    if not metrics.exists():
-        return []
-    with metrics.open() as file:
-        return list(csv.DictReader(file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torchlace.experiments.state import EMBEDDINGS, EVALUATION, FAILED, note_fai
 from torchlace.experiments.worker import STOPPED, Job
 from torchlace.training import InterruptedRun, Run, Silent, TrainConfig, train
 from torchlace.training.locks import LOCK, Lock
-from torchlace.training.rundir import write_whole
 
 
 def work(job: Job) -> int:
@@ -73,5 +71,4 @@ def _examine(job: Job, path: Path) -> None:
             "signatures": pack(result.signatures, np.float16),
         }
     if drawn:
-        text = json.dumps(drawn)
-        write_whole(path / EMBEDDINGS, lambda file: file.write(text.encode()))
+        Run(path).write_json(path / EMBEDDINGS, drawn)

@@ -19,8 +19,9 @@ from torchlace._checks import check_choice, check_count
 from torchlace.data import stratified_split
 from torchlace.evaluation.embedding import Method, embed, require_method
 from torchlace.inspection.inspection import Inspection
-from torchlace.inspection.keeping import keep
+from torchlace.inspection.keeping import keep, kept
 from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.training import seals
 from torchlace.training.rundir import Run
 
 FORMAT = 1
@@ -69,10 +70,10 @@ def embedding(
     points, signatures = _space(inspection, space)
     path = _path(inspection.path, space, method, dim)
     key = {**inspection.key, "format": FORMAT, "samples": samples, "seed": seed}
-    kept = _kept(path, key)
-    if kept is not None:
-        return kept
     watcher = reporter or Quiet()
+    before = _kept(inspection.path, path, key, watcher)
+    if before is not None:
+        return before
     indices = draw(inspection.labels, samples, seed)
     placed = embed(
         torch.cat([points[indices], signatures]),
@@ -129,18 +130,19 @@ def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:
     return inspection.whitened, inspection.signatures
 
 
-def _packed(found: Embedded, key: dict[str, Any]) -> bytes:
+def _packed(found: Embedded, key: dict[str, Any]) -> Iterable[seals.Buffer]:
     content = io.BytesIO()
     text = np.frombuffer(json.dumps(key).encode(), np.uint8)
     np.savez_compressed(content, key=text, **vars(found))
-    return content.getvalue()
+    return seals.sealed(content.getbuffer())
 
 
-def _kept(path: Path, key: dict[str, Any]) -> Embedded | None:
+def _kept(run: Path, path: Path, key: dict[str, Any], watcher: Watcher) -> Embedded | None:
+    content = kept(Run(run), path, watcher)
     try:
-        with np.load(path) as parts:
+        with np.load(io.BytesIO(content or b"")) as parts:
             if json.loads(parts["key"].tobytes()) != key:
                 return None
             return Embedded(parts["indices"], parts["points"], parts["signatures"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None  # absent or damaged: made anew
+        return None  # absent or of another kind: made anew

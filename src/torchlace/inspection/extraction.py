@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from torch import Tensor
 
 from torchlace._checks import checks
 from torchlace.data import DataError, ImageData
-from torchlace.inspection.keeping import keep
+from torchlace.inspection import keeping
 from torchlace.inspection.loading import LoadedRun, file_digest, read_data
 from torchlace.inspection.watching import Watcher
-from torchlace.training import RunError
+from torchlace.training import Run, RunError, seals
 from torchlace.training.batches import Batches, prepared
 
 NAME = "features.safetensors"
+_TENSORS = ("features", "logits", "labels")
 _BATCH = 512
 
 
@@ -40,7 +42,7 @@ class Extracted:
 def extract(loaded: LoadedRun, watcher: Watcher, *, root: Path | None, refresh: bool) -> Extracted:
     """Features, logits and labels of the test split: from beside the run where they are current."""
     weights = file_digest(loaded.run.weights_path)
-    kept = None if refresh else _kept(loaded.run.path / NAME, weights)
+    kept = None if refresh else _kept(loaded.run, weights, watcher)
     try:
         data = read_data(loaded, root)
     except (DataError, OSError) as error:
@@ -55,7 +57,7 @@ def extract(loaded: LoadedRun, watcher: Watcher, *, root: Path | None, refresh: 
     if kept is not None and kept.key["data"] == data.digest:
         return kept
     found = _pass_through(loaded, data, {"weights": weights, "data": data.digest}, watcher)
-    keep(loaded.run.path / NAME, _packed(found), watcher)
+    keeping.keep(loaded.run.path / NAME, _packed(found), watcher)
     return found
 
 
@@ -103,23 +105,23 @@ def _pass_through(
     return Extracted(key, everything, torch.cat(logits).cpu(), torch.cat(labels).cpu())
 
 
-def _packed(found: Extracted) -> bytes:
+def _packed(found: Extracted) -> Iterable[seals.Buffer]:
     from safetensors.torch import save
 
-    tensors = {name: getattr(found, name) for name in ("features", "logits", "labels")}
-    return save({name: each.contiguous() for name, each in tensors.items()}, found.key)
+    tensors = {name: getattr(found, name).contiguous() for name in _TENSORS}
+    return seals.sealed_tensors(save(tensors, {**found.key, "digest": seals.BLANK}))
 
 
-def _kept(path: Path, weights: str) -> Extracted | None:
-    from safetensors import SafetensorError, safe_open
+def _kept(run: Run, weights: str, watcher: Watcher) -> Extracted | None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
+    content = keeping.kept(run, run.path / NAME, watcher)
     try:
-        with safe_open(path, framework="pt") as file:
-            kept = file.metadata() or {}
-            if kept.get("weights") != weights or "data" not in kept:
-                return None
-            key = {name: kept[name] for name in ("weights", "data")}
-            parts = (file.get_tensor(name) for name in ("features", "logits", "labels"))
-            return Extracted(key, *parts)
-    except (OSError, SafetensorError):  # absent, cut short or of another kind: made anew
+        tensors, key = load(content or b""), seals.tensor_metadata(content or b"")
+        if key.get("weights") != weights or "data" not in key:
+            return None
+        key = {name: key[name] for name in ("weights", "data")}
+        return Extracted(key, *(tensors[name] for name in _TENSORS))
+    except (SafetensorError, ValueError, KeyError):  # absent or of another kind: made anew
         return None

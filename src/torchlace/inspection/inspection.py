@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +22,19 @@ from torchlace.evaluation import (
 )
 from torchlace.functional import unit
 from torchlace.inspection.extraction import Extracted, extract
-from torchlace.inspection.keeping import keep
-from torchlace.inspection.loading import load_run, read_history, read_result, read_settings
+from torchlace.inspection.keeping import keep, kept
+from torchlace.inspection.loading import load_run
 from torchlace.inspection.spaces import Spaces, spaces
 from torchlace.inspection.watching import Quiet, Watcher
 from torchlace.training import Run, TrainConfig
+from torchlace.training.readers import read_object
 from torchlace.training.rundir import versions
 
 NAME = "evaluation.json"
 # Raised whenever a figure changes its meaning, so that those written before are made anew.
 FORMAT = 1
+# Of percentages.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def inspect(
     """
     watcher = reporter or Quiet()
     run = path if isinstance(path, Run) else Run(path)
-    read_settings(run)  # first, since a folder without a run is not an unfinished run
-    result, history = read_result(run), read_history(run)
+    run.settings()  # first, since a folder without a run is not an unfinished run
+    result, history = run.result(), run.history()
     loaded = load_run(run, device)
     found = extract(loaded, watcher, root=root, refresh=refresh)
     # The figures need fp64, which not every kind of device has.
@@ -109,12 +111,12 @@ def inspect(
     head = loaded.model.head.to(where)
     seen = spaces(head, found.features.to(where))
     temperature = float(head.temperature)
-    scores = None if refresh else _kept(run.path / NAME, found.key)
+    scores = None if refresh else _kept(run, found.key, watcher)
     if scores is None:
         scores = _finite(_scores(found, seen, temperature, watcher))
         scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
-        text = json.dumps(scores, indent=1, allow_nan=False)
-        keep(run.path / NAME, text.encode(), watcher)
+        keep(run.path / NAME, [run.json_content(scores)], watcher)
+    _compare(scores, result, loaded.facts, watcher)
     return Inspection(
         path=run.path,
         config=loaded.config,
@@ -162,14 +164,29 @@ def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher
     return scores
 
 
-def _kept(path: Path, key: dict[str, str]) -> dict[str, Any] | None:
+def _kept(run: Run, key: dict[str, str], watcher: Watcher) -> dict[str, Any] | None:
+    content = kept(run, run.path / NAME, watcher)
     try:
-        scores: dict[str, Any] = json.loads(path.read_text())
+        scores = read_object(content.decode()) if content else {}
         made = dict(scores["made_from"])
-    except (OSError, ValueError, KeyError, TypeError):  # absent or damaged: made anew
+    except (ValueError, KeyError, TypeError):  # absent or of another kind: made anew
         return None
+    scores.pop("digest", None)
     wanted = {"format": FORMAT, **key}
     return scores if {name: made.get(name) for name in wanted} == wanted else None
+
+
+def _compare(
+    scores: dict[str, Any], result: dict[str, Any], facts: dict[str, Any], watcher: Watcher
+) -> None:
+    """Say so where the accuracy is not the one that the run ended with."""
+    here, then = scores["accuracy"], result["test_accuracy"]
+    same_data = scores["made_from"]["data"] == facts["data_digest"]
+    if same_data and abs(here - then) > _ROUNDING:
+        watcher.message(
+            f"note: the accuracy is {here:.4f} % here and {then:.4f} % in result.json; another "
+            "device or precision changes a few decisions, anything else should not"
+        )
 
 
 def _finite(value: Any) -> Any:

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlace.training.rundir import Run, RunError, write_whole
+from torchlace.training import seals
+from torchlace.training.progress import Progress
+from torchlace.training.rundir import Run, RunError, damaged, write_whole
 from torchlace.training.sharding import spread_model, spread_optimizer, whole
 
 
@@ -25,14 +27,21 @@ def write_weights(run: Run, state: dict[str, Tensor]) -> None:
     from safetensors.torch import save
 
     state = {name: value.contiguous() for name, value in state.items()}
-    write_whole(run.weights_path, lambda file: file.write(save(state)))
+    content = save(state, {"digest": seals.BLANK})
+    write_whole(run.weights_path, lambda file: file.writelines(seals.sealed_tensors(content)))
 
 
 def load_weights(run: Run, model: nn.Module) -> None:
-    """Read best.safetensors."""
-    from safetensors.torch import load_file
+    """Read best.safetensors into a model."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
-    model.load_state_dict(spread_model(load_file(run.weights_path), model))
+    content = run.read(run.weights_path)
+    with damaged(run.weights_path):
+        try:
+            model.load_state_dict(spread_model(load(content), model))
+        except (SafetensorError, RuntimeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def checkpoint_state(
@@ -52,7 +61,8 @@ def write_checkpoint(run: Run, state: dict[str, Any]) -> None:
     # Through memory: torch's own writer would turn a full disk into another error.
     packed = io.BytesIO()
     torch.save(state, packed)
-    write_whole(run.checkpoint_path, lambda file: file.write(packed.getbuffer()))
+    pieces = seals.sealed(packed.getbuffer())
+    write_whole(run.checkpoint_path, lambda file: file.writelines(pieces))
 
 
 def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
@@ -73,10 +83,11 @@ def _lay_out(optimizer: Any) -> None:
                 kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def load_checkpoint(run: Run, parts: dict[str, Any]) -> dict[str, Any]:
+def load_checkpoint(run: Run, parts: dict[str, Any]) -> Progress:
     """Restore ``parts`` from last.ckpt; returns the progress."""
+    content = run.read(run.checkpoint_path)
     try:
-        state = torch.load(run.checkpoint_path, map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         for name, part in parts.items():
             if name == "scaler" and name not in state:
                 continue  # the run began in another precision
@@ -88,10 +99,9 @@ def load_checkpoint(run: Run, parts: dict[str, Any]) -> dict[str, Any]:
                 part.load_state_dict(spread_model(state[name], part))
             elif part is not None:
                 part.load_state_dict(state[name])
-        progress: dict[str, Any] = state["progress"]
+        return Progress.restored(state["progress"])
     except Exception as error:
         raise RunError(
             f"{run.checkpoint_path} can't be read as a checkpoint of this run "
             f"({type(error).__name__}); --overwrite trains the run anew"
         ) from error
-    return progress

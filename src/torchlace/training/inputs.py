@@ -54,6 +54,8 @@ class Inputs:
                 f"{config.data} has too few training images to hold any out for validation: give "
                 "every class three or more, or raise --validation"
             )
+        if config.images is not None:
+            train = train[_few(self.data.train.labels[train], config.images, config.seed)]
         device, rank, world = fabric.device, fabric.global_rank, fabric.world_size
         place = {"rank": rank, "world": world, "workers": config.workers}
         self.fit = Batches(self.data.train, train, device, **place)
@@ -96,3 +98,13 @@ class Inputs:
             "skipped": list(self.data.skipped),
             "versions": versions(),
         }
+
+
+def _few(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
+    """Indices of so many images, as many of each class as its share."""
+    if not len(labels.unique()) <= count < len(labels):
+        raise RunError(
+            f"images={count} must be below the {len(labels):,} training images that there are, and "
+            "leave one of every class"
+        )
+    return stratified_split(labels, count / len(labels), seed)[1]

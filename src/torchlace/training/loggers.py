@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -10,7 +9,7 @@ from typing import Any, Literal, Self
 from torchlace.training.config import TrainConfig
 from torchlace.training.progress import InterruptedRun
 from torchlace.training.reporting import Reporter
-from torchlace.training.rundir import Run, RunError, write_whole
+from torchlace.training.rundir import Run, RunError
 
 Row = dict[str, Any]
 Status = Literal["finished", "failed", "stopped"]
@@ -190,10 +189,8 @@ def _records(run: Run) -> dict[str, str]:
     """Where the curves of this run go, by logger; a run that is trained anew has none."""
     if not run.records_path.exists():
         return {}
-    values: dict[str, str] = json.loads(run.records_path.read_text())
-    return values
+    return run.read_json(run.records_path)
 
 
 def _remember(run: Run, name: str, identity: str) -> None:
-    text = json.dumps({**_records(run), name: identity})
-    write_whole(run.records_path, lambda file: file.write(text.encode()))
+    run.write_json(run.records_path, {**_records(run), name: identity})

@@ -65,14 +65,17 @@ def train(
     lock = Lock(run.path, LOCK)
     with together(fabric) as company, _leaving_nothing(run) if first else nullcontext():
         try:
-            if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
-                return run.result() if first else {}
-            check_shared(run, fabric)
-            training = _Training(config, run, fabric, reporter, company, resume=not overwrite)
+            if first:
+                _make_folder(run)
             if not fabric.broadcast(locked or (first and lock.acquire())):
                 raise RunError(
                     f"another process trains in {run.path} now: wait, or choose another --run"
                 )
+            # Again: nobody else changes the folder from here on.
+            if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
+                return run.result() if first else {}
+            check_shared(run, fabric)
+            training = _Training(config, run, fabric, reporter, company, lock, resume=not overwrite)
             if first:
                 run.sweep()
                 if overwrite:
@@ -80,7 +83,7 @@ def train(
             fabric.barrier()
             return training.run_to_end()
         finally:
-            lock.release()
+            lock.remove()
 
 
 @contextmanager
@@ -102,11 +105,12 @@ class _Training:
         fabric: Any,
         reporter: Reporter,
         company: Together,
+        lock: Lock,
         *,
         resume: bool,
     ) -> None:
         self.config, self.run, self.fabric, self.reporter = config, run, fabric, reporter
-        self.company = company
+        self.company, self.lock = company, lock
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
         self.inputs = Inputs(config, fabric, reporter)
@@ -128,7 +132,7 @@ class _Training:
         parts |= {} if made.average is None else {"average": made.average}
         parts |= {} if self.scaler is None else {"scaler": self.scaler}
         if self.fabric.broadcast(self.run.checkpoint_path.exists()):
-            self.progress = progress = Progress(**load_checkpoint(self.run, parts))
+            self.progress = progress = load_checkpoint(self.run, parts)
             self.reporter.message(f"resuming {self.run.path} after epoch {progress.epoch}")
             if self.run.facts()["data_digest"] != self.inputs.data.digest:
                 raise RunError(
@@ -229,6 +233,7 @@ class _Training:
         state = checkpoint_state(parts, vars(progress), keep=self.first, copy=background)
         if not self.first:
             return
+        self._check_ours()
 
         def write() -> None:
             # The checkpoint first: a run that goes on from it has the weights, if it is the best.
@@ -240,6 +245,8 @@ class _Training:
         self.run.write_metrics(progress.history)
 
     def _conclude(self) -> dict[str, Any]:
+        if self.first:
+            self._check_ours()
         self.fabric.barrier()
         evaluated = self.made.evaluated
         load_weights(self.run, evaluated)
@@ -251,6 +258,15 @@ class _Training:
             self.run.finish(result)
         return result
 
+    def _check_ours(self) -> None:
+        """Raise where somebody removed the run meanwhile, or put another one in its place."""
+        self.run.check_there()
+        if self.lock.taken and not self.lock.there:
+            raise RunError(
+                f"{self.run.path} was removed while the run trained there, and is another one now: "
+                "nothing was written into that. Start the same command again with another --run"
+            )
+
     @property
     def scaler(self) -> Any:
         """What scales the loss in 16-mixed precision, or None."""
@@ -258,11 +274,21 @@ class _Training:
         return getattr(getattr(strategy, "precision", None), "scaler", None)
 
 
-def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
-    """Whether there is nothing to do; an error where the folder can't hold this run."""
+def _make_folder(run: Run) -> None:
     if run.path.exists() and not run.path.is_dir():
         raise RunError(f"{run.path} is a file; --run needs a folder")
-    if run.config_path.exists() and not overwrite:
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
+
+
+def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
+    """Whether there is nothing to do; an error where the folder can't hold this run."""
+    _make_folder(run)
+    if overwrite:
+        return False
+    if run.config_path.exists():
         differences = run.config().differences(config)
         if differences:
             listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
@@ -270,11 +296,8 @@ def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool
                 f"{run.path} was started with other settings ({listed}); choose another --run, or "
                 "--overwrite it"
             )
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
-    if overwrite or not run.finished:
-        return False
-    reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
-    return True
+    elif run.begun:
+        run.check_there()
+    if run.finished:
+        reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
+    return run.finished

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from torchlace.training.config import TrainConfig
+from torchlace.training.readers import check_history
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
@@ -27,6 +28,17 @@ class Progress:
     best_loss: float = math.inf
     loss_epoch: int = 0
     seconds: float = 0.0
+
+    @classmethod
+    def restored(cls, values: Mapping[str, Any]) -> Progress:
+        """From what a checkpoint says: one epoch at least, and all that follows from its rows."""
+        progress, again = cls(**values), cls(seconds=values["seconds"])
+        check_history(progress.history)
+        for row in progress.history:
+            again.add(row)
+        if not progress.history or progress != again:
+            raise ValueError("its history and its best epochs disagree")
+        return progress
 
     @property
     def epoch(self) -> int:

@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import platform
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torchlace import _files
+from torchlace.training import readers, seals
 from torchlace.training.config import TrainConfig
 
 
@@ -19,7 +22,10 @@ class RunError(Exception):
 
 
 class Run:
-    """Paths and files of one run.
+    """The directory of one run: where its files are, and the one way to read and write them.
+
+    Every file carries its own digest (:mod:`torchlace.training.seals`), and reading it says where
+    it is not what was written. Runs from before there were digests are read with a warning.
 
     Example:
         >>> Run("runs/demo").result_path.as_posix()
@@ -40,52 +46,132 @@ class Run:
         """Whether the run is complete."""
         return self.result_path.exists()
 
-    def result(self) -> dict[str, Any]:
-        """The final figures."""
-        if not self.finished:
-            state = "is not finished" if self.config_path.exists() else "holds no run"
-            raise RunError(f"{self.path} {state}: there is no {self.result_path.name}")
-        try:
-            values: dict[str, Any] = json.loads(self.result_path.read_text())
-        except ValueError as error:
+    @property
+    def begun(self) -> bool:
+        """Whether training has left anything to go on from."""
+        return self.checkpoint_path.exists() or self.finished
+
+    def check_there(self) -> None:
+        """Raise where config.yaml is gone, without which the other files say nothing."""
+        if not self.config_path.exists():
             raise RunError(
-                f"{self.result_path} is damaged: {error}. --overwrite trains the run anew"
-            ) from error
-        return values
+                f"{self.config_path} is gone, and nobody can tell what the other files are of: "
+                "bring it back, choose another --run, or --overwrite this one"
+            )
+
+    def result(self, *needed: str) -> dict[str, Any]:
+        """The final figures, with those ``needed`` among them."""
+        if not self.finished:
+            if not self.config_path.exists():
+                raise RunError(f"{self.path} holds no run: there is no {self.result_path.name}")
+            raise RunError(
+                f"{self.path} is not finished: the command that trains it goes on with it"
+            )
+        result = self.read_json(self.result_path)
+        with damaged(self.result_path):
+            readers.check_result(result, needed)
+        return result
+
+    def settings(self) -> tuple[TrainConfig, dict[str, Any]]:
+        """What it was started with, and what it found out then: classes, image size, versions."""
+        if not self.config_path.exists():
+            raise RunError(f"{self.path} holds no run: there is no {self.config_path.name}")
+        content = self.read(self.config_path)
+        with damaged(self.config_path):
+            return readers.read_settings(content.decode(), str(self.config_path))
 
     def config(self) -> TrainConfig:
         """The settings it was started with."""
-        if not self.config_path.exists():
-            raise RunError(f"{self.path} holds no run: there is no {self.config_path.name}")
-        return TrainConfig.from_yaml(self.config_path)
+        return self.settings()[0]
 
     def facts(self) -> dict[str, Any]:
         """What the run found out at its start: classes, image size, statistics, versions."""
-        import yaml
+        return self.settings()[1]
 
-        self.config()
-        values: dict[str, Any] = yaml.safe_load(self.config_path.read_text()).get("run", {})
+    def history(self) -> list[dict[str, Any]]:
+        """The rows of metrics.csv, one for each epoch, as numbers."""
+        if not self.metrics_path.exists():
+            raise RunError(f"{self.path} is damaged: there is no {self.metrics_path.name}")
+        content = self.read(self.metrics_path)
+        with damaged(self.metrics_path):
+            rows = readers.read_history(content.decode())
+            epochs = self.result("epochs")["epochs"] if self.finished else len(rows)
+            if len(rows) != epochs:
+                raise ValueError(f"it has {len(rows)} of the {epochs} epochs of the run")
+        return rows
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """The rows of metrics.csv, or none where no epoch is complete."""
+        return self.history() if self.metrics_path.exists() else []
+
+    def read_json(self, path: Path) -> dict[str, Any]:
+        """The names and values of one of the run's JSON files."""
+        content = self.read(path)
+        with damaged(path):
+            values = readers.read_object(content.decode())
+        values.pop("digest", None)
         return values
+
+    def read(self, path: Path) -> bytes:
+        """The content of one of the run's files, if it is what was written.
+
+        Raises:
+            RunError: if it can't be read, or has changed since.
+        """
+        with damaged(path):
+            content = path.read_bytes()
+        seal = seals.read_seal(content)
+        if seal.intact:
+            return content
+        if not seal.digest and not self._promises_digests():
+            warnings.warn(
+                f"{self.path} was made before files of runs carried digests: whether they are what "
+                "was written can't be told",
+                UserWarning,
+                stacklevel=1,  # one place, so that it is said once of a run
+            )
+            return content
+        reason = "its content is not what was written" if seal.digest else "its digest is gone"
+        accept = _acceptance(content, seal) if path == self.config_path else ""
+        raise RunError(_damage(path, reason, accept))
 
     def start(self, config: TrainConfig, facts: Mapping[str, Any]) -> None:
         """Write config.yaml."""
         import yaml
 
-        text = yaml.safe_dump({**config.placed().as_dict(), "run": dict(facts)}, sort_keys=False)
-        write_whole(self.config_path, lambda file: file.write(text.encode()))
+        found = {"format": seals.FORMAT, **facts, "digest": seals.BLANK}
+        text = yaml.safe_dump({**config.placed().as_dict(), "run": found}, sort_keys=False)
+        self._write_text(self.config_path, text)
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write metrics.csv, one row an epoch."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, [*rows[0], "digest"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
-        write_whole(self.metrics_path, lambda file: file.write(text.getvalue().encode()))
+        writer.writerows([*rows[:-1], {**rows[-1], "digest": seals.BLANK}])
+        self._write_text(self.metrics_path, text.getvalue())
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write result.json: the run is complete."""
-        text = json.dumps(result, indent=1)
-        write_whole(self.result_path, lambda file: file.write(text.encode()))
+        self.write_json(self.result_path, result)
+
+    def write_json(self, path: Path, values: Mapping[str, Any]) -> None:
+        """Write one of the run's JSON files."""
+        content = self.json_content(values)
+        write_whole(path, lambda file: file.write(content))
+
+    @staticmethod
+    def json_content(values: Mapping[str, Any]) -> bytes:
+        """What stands in one of the run's JSON files."""
+        text = json.dumps({**values, "digest": seals.BLANK}, indent=1)
+        return seals.sealed_text(text)
+
+    def _write_text(self, path: Path, text: str) -> None:
+        write_whole(path, lambda file: file.write(seals.sealed_text(text)))
+
+    def _promises_digests(self) -> bool:
+        """Whether all files of this run were written with digests."""
+        return self.config_path.exists() and seals.promised(self.config_path.read_bytes())
 
     def sweep(self) -> None:
         """Remove what kills left half-written; only for who holds the run's lock."""
@@ -118,6 +204,32 @@ _DERIVED = (
 _PARTS = tuple(
     f".{name}" for name in ("config", "metrics", "last", "best", "result", "records", "shared")
 )
+
+
+@contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """What goes wrong while a run's file is read, as a RunError that names it and what to do."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise RunError(_damage(path, str(reason))) from error
+
+
+def _damage(path: Path, reason: str, accept: str = "") -> str:
+    return (
+        f"{path} is damaged or of another version: {reason}. {accept}Bring back a copy of it, or "
+        f"train the run anew: train --overwrite does, and a grid once {path.parent} is removed"
+    )
+
+
+def _acceptance(content: bytes, seal: seals.Seal) -> str:
+    """How to go on with settings that were edited by hand."""
+    if seal.digest:
+        return f"If you edited it, write {seal.right} in the place of {seal.digest}. "
+    text = f"{content.decode(errors='replace').rstrip()}\n  digest: {seals.BLANK}\n"
+    line = seals.sealed_text(text).decode().splitlines()[-1]
+    return f"If you edited it, end it with the line {line!r}. "
 
 
 def write_whole(path: Path, write: Callable[[Any], object]) -> None:
