@@ -1,8 +1,8 @@
 """Checks of what users pass in, with errors that say what came, what was expected and what to do.
 
-Checks of shapes and types are free and always on. Checks of *values* (NaN features, labels out of
-range) need the numbers on the host, which makes a GPU wait, so by default they run on the CPU only;
-:func:`checks` switches them on or off everywhere.
+Checks of shapes and types are free and always on. Checks of *values* (features that are NaN or too
+large, labels out of range, class weights) need the numbers on the host, which makes a GPU wait, so
+by default they run on the CPU only; :func:`checks` switches them on or off everywhere.
 """
 
 from __future__ import annotations
@@ -43,16 +43,36 @@ def checks(mode: bool | Literal["auto"]) -> Iterator[None]:
         _mode = before
 
 
-def check_features(features: Tensor, width: int) -> None:
-    """Raise unless ``features`` is a finite floating-point (N, width) matrix."""
+def check_features(features: Tensor, width: int, largest: float = math.inf, why: str = "") -> None:
+    """Raise unless ``features`` is a finite floating-point (N, width) matrix up to ``largest``.
+
+    ``why`` ends the sentence that names ``largest``.
+    """
     check_feature_shape(features, width)
-    if _values_visible(features) and not torch.isfinite(features).all():
-        bad = (~torch.isfinite(features)).any(dim=1).nonzero().flatten().tolist()
+    size = largest_seen(features)
+    if size < math.inf and size <= largest:
+        return
+    sizes = features.detach().abs().amax(dim=1)
+    if not size < math.inf:
+        bad = (~torch.isfinite(sizes)).nonzero().flatten().tolist()
         raise ValueError(
             f"features hold NaN or infinite values in {len(bad)} of {len(features)} rows (first "
             f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
             "rate, clip gradients or look at the data"
         )
+    bad = (sizes > largest).nonzero().flatten().tolist()
+    raise ValueError(
+        f"features are as large as {size:.2g}, too large in {len(bad)} of {len(features)} rows "
+        f"(first row {bad[0]}): {largest:.2g} is the most{why}; the network diverged or its input "
+        "was not scaled: normalise the features, lower the learning rate or clip gradients"
+    )
+
+
+def largest_seen(values: Tensor) -> float:
+    """The largest absolute entry, NaN where there is one, 0 where values are not looked at."""
+    if not _values_visible(values) or values.numel() == 0:
+        return 0.0
+    return max(abs(end.item()) for end in torch.aminmax(values.detach()))
 
 
 def check_feature_shape(features: Tensor, width: int) -> None:
@@ -101,8 +121,13 @@ def check_target_shape(targets: Tensor, rows: int) -> None:
         )
 
 
-def check_class_weight(weight: Tensor | None, classes: int) -> None:
-    """Raise unless ``weight`` is None or one floating-point number for each class."""
+def check_class_weight(
+    weight: Tensor | None, classes: int, largest: float = math.inf, *, shared: bool = False
+) -> None:
+    """Raise unless ``weight`` is None or one number from 0 to ``largest`` for each class.
+
+    Where the loss of a sample is ``shared`` among classes, they differ by no larger a factor.
+    """
     if weight is None:
         return
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
@@ -111,6 +136,22 @@ def check_class_weight(weight: Tensor | None, classes: int) -> None:
         )
     if weight.shape != (classes,):
         raise ValueError(f"weight must have shape ({classes},), got {tuple(weight.shape)}")
+    if not _values_visible(weight):
+        return
+    low, high = (end.item() for end in torch.aminmax(weight.detach()))
+    if not (low >= 0 and high < math.inf and high <= largest):
+        wrong = low if low < 0 else high
+        raise ValueError(
+            f"weight must lie in [0, {largest:.2g}], got {wrong:.2g}: divide the weights by their "
+            "mean, and give a class without samples 0"
+        )
+    least = torch.where(weight > 0, weight, high).min().item()
+    if shared and high > largest * least:
+        raise ValueError(
+            f"weight goes from {least:.2g} to {high:.2g}, and with label smoothing the loss of a "
+            f"rare sample would count {high / least:.2g} times: bring the weights within a factor "
+            f"of {largest:.2g}, or leave out label_smoothing"
+        )
 
 
 def check_number(
@@ -133,6 +174,18 @@ def check_count(name: str, value: int, low: int = 1) -> int:
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
     return int(value)
+
+
+def check_classes(count: int) -> int:
+    """Return ``count`` if it is a number of classes, two or more, or raise with what to do."""
+    try:
+        return check_count("num_classes", count, 2)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}: with one class there is nothing to tell apart, and every loss is 0. To tell "
+            "one class from everything else, give two (the class, the rest), or use "
+            "torchlace.detection (ACEDetector, OpenSet)"
+        ) from None
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:

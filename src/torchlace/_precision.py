@@ -12,10 +12,30 @@ from torch import Tensor, nn
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """A block without autocast on the device of ``tensor``."""
-    kind = tensor.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):
+    if not _in_autocast(tensor):
         return nullcontext()
-    return torch.autocast(kind, enabled=False)
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def widened(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor`` in ``dtype``, which is wider, with a gradient that its own type can hold.
+
+    What is too large for fp16 is cut to its largest number, a row at a time, so that each keeps its
+    direction. Inside autocast it becomes infinite, as everywhere in torch: a gradient scaler looks
+    for that and lowers its scale.
+
+    Example:
+        >>> x = torch.full((1, 2), 0.5, dtype=torch.float16, requires_grad=True)
+        >>> (widened(x, torch.float32) * torch.tensor([1e6, 5e5])).sum().backward()
+        >>> x.grad
+        tensor([[65504., 32752.]], dtype=torch.float16)
+    """
+    narrow = tensor.dtype == torch.float16 and dtype != torch.float16
+    if not narrow or torch._C._is_tracing() or _in_autocast(tensor):
+        return tensor.to(dtype)
+    widen = _Widened if torch.compiler.is_compiling() else _WidenedForward
+    wide: Tensor = widen.apply(tensor, dtype)
+    return wide
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
@@ -64,3 +84,34 @@ class FullPrecisionBuffers(nn.Module):
             if isinstance(saved, Tensor) and own is not None and (saved.dim(), own.dim()) == (0, 1):
                 state_dict[prefix + name] = saved[None]
         super()._load_from_state_dict(state_dict, prefix, *args, **options)
+
+
+class _Widened(torch.autograd.Function):
+    """See :func:`widened`; the compiler traces no function with a forward derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        return tensor.to(dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
+        ctx.narrow, ctx.wide = inputs[0].dtype, inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        largest = torch.finfo(ctx.narrow).max
+        sizes = slope.detach().abs().amax(-1, keepdim=True)
+        return (slope * (largest / sizes).clamp_max(1)).to(ctx.narrow), None
+
+
+class _WidenedForward(_Widened):
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return tangent.to(ctx.wide)
+
+
+def _in_autocast(tensor: Tensor) -> bool:
+    kind = tensor.device.type
+    return kind != "meta" and torch.is_autocast_enabled(kind)

@@ -42,6 +42,7 @@ CASES += [
     Case("low-rank-learned-2", "low-rank-learned", {"rank": 2}),
     Case("one-vs-all-newton-schulz", "one-vs-all", {"method": "newton-schulz"}),
     Case("one-vs-all-learned-2", "one-vs-all-learned", {"rank": 2}),
+    Case("within-newton-schulz", "within", {"method": "newton-schulz", "ridge": 0.5}),
     Case("one-vs-one-ledoit-wolf", "one-vs-one", {"shrinkage": "ledoit-wolf"}),
 ]
 RUNNING = [case for case in CASES if isinstance(case.build(), tl.backgrounds.Running)]
@@ -76,12 +77,12 @@ def batches(
 
 def absolute(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """A state whose moments are in the units of the features: when the unit moves is no matter."""
-    powers = {"covariance": 2, "variance": 2, "sketch": 2, "third": 3, "fourth": 4}
+    powers = {"covariance": 2, "variance": 2, "within": 2, "sketch": 2, "third": 3, "fourth": 4}
     found = {}
     for name, value in state.items():
-        owner, _, part = name.rpartition("running_")
-        if part in powers:
-            value = value * state[f"{owner}running_unit"] ** powers[part]
+        owner, _, part = name.rpartition("_")
+        if part in powers and f"{owner}_unit" in state:
+            value = value * state[f"{owner}_unit"] ** powers[part]
         if part != "unit":
             found[name] = value
     return found

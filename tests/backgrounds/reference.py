@@ -185,6 +185,23 @@ def _one_vs_all(background, history) -> Expected:
     return Expected(torch.stack(means), torch.stack(precisions))
 
 
+def _within(background, history) -> Expected:
+    features, targets, weights = samples(history, background)
+    present = targets.unique().tolist()
+    parts = [moments(features[targets == c], weights[targets == c]) for c in present]
+    masses = torch.stack([weights[targets == c].sum() for c in present])
+    squares = torch.stack([weights[targets == c].square().sum() for c in present])
+    scatter = sum(m * covariance for m, (_, covariance) in zip(masses, parts, strict=True))
+    within = scatter / (masses - squares / masses).sum()
+    mean, between = moments(torch.stack([part[0] for part in parts]), masses)
+    chance = squares @ (1 / masses) / masses.sum() - squares.sum() / masses.sum() ** 2
+    chance = within.trace() * chance
+    beta = min(between.trace(), max(between.trace() - chance, chance)) / (len(present) - 1)
+    identity = torch.eye(len(within), dtype=torch.float64)
+    least = 1e-4 * (within.trace() / len(within) + beta)
+    return Expected(mean, (within + (background.ridge * beta + least) * identity).inverse())
+
+
 def _low_rank(background, history) -> Expected:
     features, _, weights = samples(history, background)
     mean, covariance = moments(features, weights)
@@ -200,6 +217,7 @@ REFERENCES: dict[type, Callable[..., Expected]] = {
     tl.backgrounds.LowRank: _low_rank,
     tl.backgrounds.OneVsAll: _one_vs_all,
     tl.backgrounds.OneVsOne: _one_vs_one,
+    tl.backgrounds.Within: _within,
 }
 
 

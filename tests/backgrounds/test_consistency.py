@@ -70,17 +70,17 @@ def test_readable_in_half_precision(case, dtype):
         assert (value - expected).norm() < 0.1 * expected.norm() + 1e-6, name
 
 
-@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("seen", [1, 2])
 @pytest.mark.parametrize("name", [name for name in tl.backgrounds.names() if "one-vs" in name])
-def test_one_and_two_classes(name, classes):
+def test_two_classes_of_which_one_or_both_were_seen(name, seen):
     torch.manual_seed(0)
-    background = tl.backgrounds.create(name, WIDTH, classes)
-    features, targets = torch.randn(12, WIDTH), torch.arange(12) % classes
-    signatures = torch.randn(classes, WIDTH, requires_grad=True)
+    background = tl.backgrounds.create(name, WIDTH, 2)
+    features, targets = torch.randn(12, WIDTH), torch.arange(12) % seen
+    signatures = torch.randn(2, WIDTH, requires_grad=True)
     background.observe(features, targets)
     scores = background.cosines(features, background.transform(signatures))
     scores.sum().backward()
-    assert scores.shape == (12, classes)
+    assert scores.shape == (12, 2)
     assert scores.abs().max() <= 1 + 1e-5
     assert signatures.grad.isfinite().all()
 

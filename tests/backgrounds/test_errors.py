@@ -29,7 +29,11 @@ OPTIONS = [
     (Estimated, {"method": "svd"}, "method"),
     (Estimated, {"samples": "target"}, "samples.*nontarget"),
     (Estimated, {"samples": "nontarget"}, "num_classes"),
-    (Estimated, {"samples": "nontarget", "num_classes": 0}, "num_classes"),
+    (
+        Estimated,
+        {"samples": "nontarget", "num_classes": 1},
+        "num_classes must be at least 2, got 1",
+    ),
     (Estimated, {"dimensions": 0}, "dimensions"),
     (Estimated, {"dimensions": 2.5}, "dimensions"),
     (Estimated, {"dimensions": "class"}, "dimensions 'class'.*'classes'"),
@@ -52,7 +56,9 @@ OPTIONS = [
     (LowRank, {"shrinkage": 0}, "shrinkage"),
     (LearnedLowRank, {"rank": -1}, "rank"),
     (OneVsAll, {"num_classes": 3, "shrinkage": "ledoit-wolf"}, "shrinkage"),
-    (OneVsAll, {"num_classes": 0}, "num_classes"),
+    (OneVsAll, {"num_classes": 1}, "num_classes must be at least 2, got 1"),
+    (OneVsOne, {"num_classes": 1}, "num_classes must be at least 2, got 1"),
+    (LearnedOneVsAll, {"num_classes": 0}, "num_classes must be at least 2, got 0"),
     (OneVsOne, {"num_classes": 3, "method": "qr"}, "method"),
     (LearnedOneVsAll, {"num_classes": 3, "rank": 1.5}, "rank"),
 ]

@@ -167,7 +167,14 @@ def test_empty_batch_teaches_nothing(case, size):
 @each([case for case in RUNNING if case.build().needs_targets])
 def test_labels_are_asked_for_in_training_only(case):
     background = case.build()
-    features, _ = batches(1, dtype=torch.float32)[0]
+    features, targets = batches(1, dtype=torch.float32)[0]
+    with pytest.raises(ValueError, match=r"learns from labels.*observe\(features, targets\)"):
+        background.observe(
+            features
+        )  # gradients would go by a whitening that nothing was learned of
+    with torch.no_grad(), pytest.warns(UserWarning, match="learns from labels"):
+        background.observe(features)
+    background.observe(features, targets)
     before = {name: buffer.clone() for name, buffer in background.named_buffers()}
     with pytest.warns(UserWarning, match=r"learns from labels.*\.eval\(\)"):
         background.observe(features)

@@ -182,6 +182,16 @@ def test_reduce_equals_torch(reduction, weighted, ignore, smoothing):
     assert_close(chunked_cross_entropy(features, vectors, targets, chunk=3, **options), expected)
 
 
+@pytest.mark.parametrize("size", [1e-37, 1e-42])
+def test_mean_of_class_weights_that_are_next_to_nothing(size):
+    losses = torch.tensor([1.0, 3.0], requires_grad=True)
+    weight = torch.full((2,), size)
+    found = reduce(losses * weight, torch.tensor([0, 1]), "mean", weight=weight)
+    found.backward()
+    assert found.item() == pytest.approx(2.0 if size == 1e-37 else 0.0)
+    assert losses.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("targets", [[], [-100, -100]], ids=["empty", "all-ignored"])
 def test_reduce_of_nothing_is_zero(targets):
     losses = torch.zeros(len(targets), requires_grad=True)

@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import jacrev, vmap
+from torch.nn import functional as F
 from torch.testing import assert_close
 
 from torchlace.functional import angle, cosine, cosine_logits, unit
+from torchlace.functional.geometry import negligible
 
 SIZES = [1e-20, 1e-10, 1.0, 1e10, 1e20]
 
@@ -35,6 +37,35 @@ def test_unit_of_zero_is_zero_with_a_finite_gradient():
     found.sum().backward()
     assert not found.any()
     assert vectors.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_unit_of_what_is_next_to_nothing(dtype, compiled):
+    function = torch.compile(unit, backend="eager", fullgraph=True) if compiled else unit
+    directions = F.normalize(rows(6))
+    parts = torch.tensor([0, 1e-9, 0.4, 3, 1e9, 1e20], dtype=torch.float64)
+    lengths = negligible(dtype) * parts[:, None]
+    vectors = (directions * lengths).to(dtype).requires_grad_()
+    found = function(vectors)
+    assert_close(found[3:].double(), directions[3:], rtol=1e-6, atol=1e-6)
+    assert_close(found[:3], torch.zeros_like(found[:3]))
+    slopes = rows(6, seed=1)
+    (found * slopes.to(dtype)).sum().backward()
+    along = (slopes * directions).sum(1, keepdim=True)
+    expected = (slopes - along * directions) / lengths
+    assert_close(vectors.grad[:3].double(), slopes[:3], rtol=1e-6, atol=0)
+    assert_close(
+        vectors.grad[3:].double() * lengths[3:], expected[3:] * lengths[3:], rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_unit_may_be_told_what_counts_as_zero(compiled):
+    function = torch.compile(unit, backend="eager", fullgraph=True) if compiled else unit
+    vectors = torch.tensor([[0.3, 0.4], [3e-5, 4e-5]])
+    assert_close(function(vectors, 1e-3), torch.tensor([[0.6, 0.8], [3e-5, 4e-5]]))
+    assert_close(cosine_logits(vectors, torch.eye(2), 10.0, 1e-3)[1], 10 * vectors[1])
 
 
 def test_unit_of_nothing():
@@ -137,9 +168,10 @@ def test_angle_of_exact_directions_has_a_finite_gradient(sign, expected):
 
 
 @pytest.mark.parametrize("zeros", ["one", "both"])
-def test_angle_of_a_zero_vector_has_a_finite_gradient(zeros):
-    vectors = torch.zeros(1, 3, requires_grad=True)
-    others = (torch.zeros(1, 3) if zeros == "both" else torch.ones(1, 3)).requires_grad_()
+@pytest.mark.parametrize("size", [0.0, 1e-41, 1e-22])
+def test_angle_of_a_zero_vector_has_a_finite_gradient(zeros, size):
+    vectors = torch.full((1, 3), size, requires_grad=True)
+    others = (-size * torch.ones(1, 3) if zeros == "both" else torch.ones(1, 3)).requires_grad_()
     angle(vectors, others).sum().backward()
     assert vectors.grad.isfinite().all()
     assert others.grad.isfinite().all()

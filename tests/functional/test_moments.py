@@ -11,6 +11,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from torch.testing import assert_close
 
 from torchlace.functional import empty_moments, ledoit_wolf, update_moments
+from torchlace.functional.geometry import negligible
 
 D = 4
 
@@ -148,6 +149,17 @@ def test_zeros_leave_the_unit_at_one(rescale):
     assert moments.unit == 1
     assert moments.mass > 0
     assert not any(part.any() for part in (moments.mean, moments.covariance, moments.fourth))
+
+
+@pytest.mark.parametrize("first", [1.0, 1e-20])
+def test_the_unit_stays_where_the_samples_count_as_zero(first):
+    moments = empty_moments(1, D)
+    for x, _ in stream([8, 8]):
+        moments = update_moments(moments, first * x.float(), None, 0.9)
+    for x, _ in stream([8] * 20):
+        moments = update_moments(moments, 1e-43 * x.float(), None, 0.5)
+        assert moments.unit >= negligible(torch.float32)
+        assert all(part.isfinite().all() for part in moments)
 
 
 def test_the_unit_follows_the_samples_after_nothing():

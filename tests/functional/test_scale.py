@@ -7,7 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchlace.functional import auto_scale, cosine_logits, loss_floor, max_probability
+from torchlace.functional import (
+    auto_scale,
+    cosine_logits,
+    loss_floor,
+    max_probability,
+    scale_for,
+)
 
 
 def simplex(classes):
@@ -24,6 +30,19 @@ def test_reached_on_the_simplex(classes, scale):
     assert loss.item() == pytest.approx(loss_floor(classes, scale), abs=1e-12)
     assert probability.min().item() == pytest.approx(max_probability(classes, scale))
     assert probability.max().item() == pytest.approx(max_probability(classes, scale))
+
+
+@given(st.integers(2, 10_000), st.floats(0.01, 0.9999))
+def test_a_scale_for_a_probability_lets_all_classes_reach_it(classes, share):
+    probability = 1 / classes + share * (1 - 1 / classes)
+    scale = scale_for(classes, probability)
+    assert max_probability(classes, scale) == pytest.approx(probability)
+
+
+def test_probabilities_that_no_scale_reaches_are_refused():
+    for probability in (0.1, 0.05, 1, 1.5):
+        with pytest.raises(ValueError, match="probability must lie in"):
+            scale_for(10, probability)
 
 
 @pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (4, 1.0), (4, 4.0)])
@@ -54,9 +73,11 @@ def test_published_cases(classes, probability, floor, scale):
 
 
 def test_few_classes():
-    assert auto_scale(1) == auto_scale(2) == pytest.approx(math.sqrt(2) * math.log(2))
+    assert auto_scale(2) == auto_scale(3) == pytest.approx(math.sqrt(2) * math.log(2))
     assert loss_floor(1, 3.0) == 0.0
     assert max_probability(1, 3.0) == 1.0
+    with pytest.raises(ValueError, match=r"at least 2, got 1: .*nothing to tell apart"):
+        auto_scale(1)
 
 
 @pytest.mark.parametrize("classes", [0, -1, 2.0])
@@ -66,7 +87,7 @@ def test_no_classes(classes):
             allowed(classes)
 
 
-@given(st.integers(1, 10**6), st.floats(0.01, 1e4))
+@given(st.integers(2, 10**6), st.floats(0.01, 1e4))
 def test_consistent_and_monotone(classes, scale):
     assert auto_scale(classes) > 0
     assert auto_scale(classes + 1) >= auto_scale(classes)

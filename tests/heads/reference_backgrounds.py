@@ -40,6 +40,9 @@ def background_of(b, history):
         if b.cohesion is not None:
             amount = cohesive(fresh, b)
         precision = inverse(shrunk(cov, amount))
+    elif isinstance(b, bg.Within):
+        mean = moments(weigh(history, b, labelled))[0]
+        precision = inverse(within_ridged(b, fresh))
     elif isinstance(b, bg.LowRank):
         mean = moments(weigh(history, b, labelled))[0]
         precision = inverse(nystrom(b, moments(weigh(fresh, b, labelled))[1]))
@@ -161,6 +164,26 @@ def one_vs_all(b, history):
         )
         result.append((mean if b.has_mean else 0.0, precision))
     return result
+
+
+def within_ridged(b, history):
+    """Σ_W + ρβI, both without the bias of few samples."""
+    x, w = weigh(history, b, labelled)
+    y = torch.cat([y for _, y in history])
+    classes = [c for c in range(b.num_classes) if (y == c).any()]
+    own = [(w[y == c], x[y == c]) for c in classes]
+    means = [moments((v, a))[0] for a, v in own]
+    lost = sum(a.square().sum() / a.sum() for a, _ in own)  # by the means, of the samples
+    scatter = sum(
+        ((a[:, None] * (v - m)).T @ (v - m)) for (a, v), m in zip(own, means, strict=True)
+    )
+    within = scatter / (w.sum() - lost)
+    between = moments((torch.stack(means), torch.stack([a.sum() for a, _ in own])))[1]
+    plain = torch.trace(between)
+    chance = torch.trace(within) * (lost / w.sum() - w.square().sum() / w.sum() ** 2)
+    signal = min(plain, max(plain - chance, chance)) / (len(classes) - 1)
+    least = 1e-4 * (torch.trace(within) / len(within) + signal)
+    return within + (b.ridge * signal + least) * torch.eye(len(within)).double()
 
 
 def shrunk(cov, amount):

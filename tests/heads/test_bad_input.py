@@ -37,6 +37,18 @@ OPTIONS = {
     "weight shape": ({"weight": torch.ones(4)}, ValueError, r"weight .*\(5,\), got \(4,\)"),
     "weight type": ({"weight": [1.0] * 5}, TypeError, "weight must be a floating-point"),
     "integer weight": ({"weight": torch.ones(5).long()}, TypeError, "weight must be a floating"),
+    "infinite weight": (
+        {"weight": torch.tensor([1, 1, torch.inf, 1, 1])},
+        ValueError,
+        r"weight must lie in \[0, .*got inf: .* a class without samples 0",
+    ),
+    "NaN weight": ({"weight": torch.full((5,), torch.nan)}, ValueError, "weight must .*got nan"),
+    "negative weight": ({"weight": -torch.ones(5)}, ValueError, "weight must lie in .*got -1"),
+    "weights far apart": (
+        {"weight": X.new_tensor([1e-90, 1, 1, 1, 1e10]), "label_smoothing": 0.1},
+        ValueError,
+        r"weight goes from 1e-90 to 1e\+10.*1e\+100 times.*leave out label_smoothing",
+    ),
     "smoothing above one": (
         {"label_smoothing": 1.5},
         ValueError,
@@ -183,7 +195,8 @@ def test_constructors(wrong):
     ("sizes", "error", "message"),
     [
         ((0, 5), ValueError, "in_features must be at least 1, got 0"),
-        ((6, 0), ValueError, "num_classes must be at least 1, got 0"),
+        ((6, 0), ValueError, "num_classes must be at least 2, got 0"),
+        ((6, 1), ValueError, r"at least 2, got 1: .*nothing to tell apart.*give two .*ACEDetector"),
         ((6.0, 5), TypeError, r"in_features must be an integer, got 6\.0"),
         ((6, True), TypeError, "num_classes must be an integer, got True"),
     ],

@@ -89,11 +89,10 @@ def test_chunks_of_classes_change_nothing(case, chunk):
 
 
 @pytest.mark.parametrize("case", where(lambda head: not is_classwise(head)), ids=repr)
-@pytest.mark.parametrize("classes", [1, 2])
-def test_chunks_at_the_edges(case, classes):
-    head = make(case, classes=classes, chunk=1)
+def test_chunks_at_the_edges(case):
+    head = make(case, classes=2, chunk=1)
     for rows, ignored in ((8, None), (1, None), (0, None), (8, -100)):
-        x, y = batch(rows, classes=classes)
+        x, y = batch(rows, classes=2)
         y = y if ignored is None else torch.full_like(y, ignored)
         x.requires_grad_()
         loss = head.loss(x, y, label_smoothing=0.1)

@@ -15,6 +15,7 @@ from torchlace.backgrounds.norm import BackgroundNorm
 from torchlace.backgrounds.one_vs_all import OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
 from torchlace.backgrounds.running import Running, advance, refreshing
+from torchlace.backgrounds.within import Within
 
 __all__ = [
     "Background",
@@ -29,6 +30,7 @@ __all__ = [
     "OneVsAll",
     "OneVsOne",
     "Running",
+    "Within",
     "advance",
     "create",
     "names",
@@ -45,6 +47,7 @@ _REGISTRY: dict[str, type[Background]] = {
     "one-vs-all-learned": LearnedOneVsAll,
     "one-vs-one": OneVsOne,
     "one-vs-one-learned": LearnedOneVsOne,
+    "within": Within,
 }
 
 
@@ -77,7 +80,7 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
     """
     kind: type[Any] = _REGISTRY[check_choice("background", name, _REGISTRY)]
     _options.check_options(kind, options)
-    if issubclass(kind, ClasswiseBackground):
+    if issubclass(kind, ClasswiseBackground | Within):
         background: Background = kind(in_features, num_classes, **options)
         return background
     counted = options.get("samples") == "nontarget" or options.get("dimensions") == "classes"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlace._checks import check_count, check_feature_shape
-from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision
+from torchlace._checks import check_classes, check_count, check_feature_shape
+from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision, widened
+from torchlace.functional.geometry import negligible
 
 
 class Background(FullPrecisionBuffers):
@@ -40,7 +41,7 @@ class Background(FullPrecisionBuffers):
         """Whiten (N, d) features, after learning from them in training mode."""
         check_feature_shape(features, self.in_features)
         with full_precision(features):
-            features = features.to(compute_dtype(features, self.mean))
+            features = widened(features, compute_dtype(features, self.mean))
             self.observe(features, targets)
             return self.whiten(features)
 
@@ -50,11 +51,18 @@ class Background(FullPrecisionBuffers):
 
     def centre(self, features: Tensor) -> Tensor:
         """X - μ for every row."""
-        return features - self.mean.to(features.dtype) if self.has_mean else features
+        return features - widened(self.mean, features.dtype) if self.has_mean else features
 
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row: the linear part of the whitening."""
         raise NotImplementedError(f"{type(self).__name__} must define transform")
+
+    def check_scale(self, features: Tensor) -> None:
+        """Raise for features that whitening would make too large, where values are looked at."""
+
+    def least(self, dtype: torch.dtype) -> float:
+        """The length up to which a whitened sample counts as zero, as the mean does."""
+        return negligible(dtype)
 
     def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
         """Learn from a batch in training mode; what gradients teach needs nothing here.
@@ -119,7 +127,7 @@ class ClasswiseBackground(Background):
         self, in_features: int, num_classes: int, *, mean: bool = True, covariance: bool = True
     ) -> None:
         super().__init__(in_features, mean=mean, covariance=covariance)
-        self.num_classes = check_count("num_classes", num_classes)
+        self.num_classes = check_classes(num_classes)
 
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C)."""

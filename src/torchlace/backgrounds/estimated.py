@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchlace._checks import check_choice, check_count, check_number
-from torchlace._transforms import transforming
+from torchlace._checks import check_choice, check_classes, check_count, check_number
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import (
     Moments,
@@ -118,9 +117,8 @@ class MomentsBackground(Running):
         return Moments(*(getattr(self, name) for name in _STATISTICS))
 
     def _learn(self, features: Tensor, weights: Tensor | None) -> None:
-        old = self.moments
-        merged = update_moments(
-            old,
+        found = update_moments(
+            self.moments,
             features,
             weights,
             self.decay,
@@ -128,13 +126,9 @@ class MomentsBackground(Running):
             covariance=self.has_covariance,
             fourth=self.has_covariance and self.whitener.adaptive,
             rescale=self._rescales(),
-            # A fresh d × d matrix costs as much as the product; the compiler needs no telling, and
-            # torch.func forbids it.
-            inplace=not (torch.compiler.is_compiling() or transforming()),
+            inplace=self._overwrites(),
         )
-        for before, after in zip(old, merged, strict=True):
-            if after is not before:
-                before.copy_(after)
+        self._keep(zip(_STATISTICS, found, strict=True))
 
 
 class Estimated(MomentsBackground):
@@ -209,7 +203,7 @@ class Estimated(MomentsBackground):
         if num_classes is None and any(counting.values()):
             what = next(name for name, asked in counting.items() if asked)
             raise ValueError(f"{what} needs num_classes, the number of classes")
-        self.num_classes = None if num_classes is None else check_count("num_classes", num_classes)
+        self.num_classes = None if num_classes is None else check_classes(num_classes)
         self.dimensions = _dimensions(dimensions, self.num_classes)
         self.cohesion = None if cohesion is None else check_number("cohesion", cohesion, 0, 1)
         self._register(1, device, dtype)
@@ -324,7 +318,7 @@ class Estimated(MomentsBackground):
 def _dimensions(dimensions: int | Literal["classes"] | None, num_classes: int | None) -> int | None:
     if isinstance(dimensions, str):
         check_choice("dimensions", dimensions, ("classes",))
-        return max(1, (num_classes or 0) - 1)
+        return (num_classes or 2) - 1
     return None if dimensions is None else check_count("dimensions", dimensions)
 
 

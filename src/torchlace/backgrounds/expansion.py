@@ -5,19 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchlace.functional.geometry import negligible
 
-def scaled(features: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows divided by the largest entry of features and means, and one over that, (N, 1)."""
+
+def scaled(features: Tensor, means: Tensor, least: float | None = None) -> tuple[Tensor, Tensor]:
+    """Rows divided by the largest entry of features and means, and one over that, (N, 1).
+
+    ``least`` as in :func:`nonzero`.
+    """
     if features.shape[0] == 0:
         return features, features.new_ones(0, 1)
     size = features.detach().abs().amax(1, keepdim=True)
-    size = nonzero(torch.maximum(size, means.detach().abs().flatten().amax(0)))
+    size = nonzero(torch.maximum(size, means.detach().abs().flatten().amax(0)), least)
     return features / size, 1 / size
 
 
-def nonzero(values: Tensor) -> Tensor:
-    """The values as one may divide by them: 1 for 0."""
-    return torch.where(values > 0, values, 1)
+def nonzero(values: Tensor, least: float | None = None) -> Tensor:
+    """The values as one may divide by them: 1 for 0, and up to ``least``, what counts as 0."""
+    least = negligible(values.dtype) if least is None else least
+    return torch.where(values > least, values, 1)
 
 
 def ratio(products: Tensor, squares: Tensor, lengths: Tensor) -> Tensor:

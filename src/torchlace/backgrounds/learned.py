@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice
+from torchlace._precision import widened
 from torchlace.backgrounds.base import Background
 
 Form = Literal["factor", "cholesky", "matrix"]
@@ -77,7 +78,7 @@ class Learned(Background):
         """Wv for every row."""
         if self.matrix is None:
             return vectors
-        matrix = self.matrix.to(vectors.dtype)
+        matrix = widened(self.matrix, vectors.dtype)
         if self.form == "factor":
             return vectors @ matrix.mT
         if self.form == "cholesky":

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_count
-from torchlace._precision import compute_dtype
+from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
 from torchlace.backgrounds.expansion import ratio, scaled
 from torchlace.functional import unit
@@ -60,14 +60,14 @@ class LearnedOneVsAll(ClasswiseBackground):
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C)."""
         dtype = features.dtype
-        means, signatures = self.mean.to(dtype), unit(signatures)
+        means, signatures = widened(self.mean, dtype), unit(signatures)
         # Expanded squares lose digits when means are large, so the common part goes first.
         origin = means.detach().mean(0)
         features, means = features - origin, means - origin
         features, inverse = scaled(features, means)
         diagonal = torch.ones_like(signatures)
         if self.has_covariance:
-            diagonal = self.log_diagonal.to(dtype).exp()
+            diagonal = widened(self.log_diagonal, dtype).exp()
         weighted, projected = diagonal * means, diagonal * signatures
         # A length, squared after scaling: the square of a scale of 1e20 would overflow.
         away = torch.linalg.vector_norm(diagonal.sqrt() * means, dim=-1)
@@ -76,7 +76,7 @@ class LearnedOneVsAll(ClasswiseBackground):
         products = features @ projected.mT - inverse * (projected * means).sum(-1)
         lengths = (projected * signatures).sum(-1)
         if self.has_covariance:
-            factor = self.factor.to(dtype)
+            factor = widened(self.factor, dtype)
             mapped = torch.einsum("nd,crd->ncr", features, factor)
             mapped = mapped - inverse[..., None] * torch.einsum("cd,crd->cr", means, factor)
             sketched = torch.einsum("cd,crd->cr", signatures, factor)

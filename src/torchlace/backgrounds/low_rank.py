@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_count, check_number
+from torchlace._precision import widened
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky
@@ -78,8 +79,9 @@ class LearnedLowRank(Background):
         """[D^½v, Vv] for every row."""
         if not self.has_covariance:
             return vectors
-        diagonal = (0.5 * self.log_diagonal.to(vectors.dtype)).exp()
-        return torch.cat([vectors * diagonal, vectors @ self.factor.to(vectors.dtype).mT], dim=-1)
+        diagonal = (0.5 * widened(self.log_diagonal, vectors.dtype)).exp()
+        factor = widened(self.factor, vectors.dtype)
+        return torch.cat([vectors * diagonal, vectors @ factor.mT], dim=-1)
 
     def extra_repr(self) -> str:
         """Width and rank."""

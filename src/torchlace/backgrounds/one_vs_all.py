@@ -6,20 +6,11 @@ import torch
 from torch import Tensor
 
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Whitener, one_hot
+from torchlace.backgrounds.estimated import Method, Whitener
 from torchlace.backgrounds.expansion import nonzero, ratio, scaled
 from torchlace.backgrounds.running import Running
-from torchlace.functional import cholesky, shrink, unit
-from torchlace.functional.moments import (
-    Decay,
-    deviations,
-    follow,
-    largest,
-    merge,
-    only_finite,
-    reach,
-    remembered,
-)
+from torchlace.functional import ClassMoments, cholesky, shrink, unit, update_class_moments
+from torchlace.functional.moments import Decay
 
 
 class OneVsAll(Running, ClasswiseBackground):
@@ -160,9 +151,9 @@ class OneVsAll(Running, ClasswiseBackground):
         whitened, signatures = self.whiten(features), unit(signatures)
         if not self.has_covariance:
             # Nothing whitens here, so lengths are those of the features, at any magnitude.
-            size = nonzero(centers.abs().flatten().amax(0))
+            size = self._size(centers)
             whitened, centers = whitened / size, centers / size
-        whitened, inverse = scaled(whitened, shift[:, None] * centers)
+        whitened, inverse = scaled(whitened, shift[:, None] * centers, self.least(dtype))
 
         gram = centers @ centers.mT
         squares = gram.diagonal()
@@ -182,39 +173,28 @@ class OneVsAll(Running, ClasswiseBackground):
             lengths = lengths - traces.square().sum(-1)
         return ratio(products, distances, lengths)
 
+    def _gain(self) -> Tensor:
+        return super()._gain() if self.has_covariance else 1 / self._size(self.centers)
+
+    def _size(self, centers: Tensor) -> Tensor:
+        return nonzero(centers.abs().flatten().amax(0))
+
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None
-        reduction = self._reduction()
-        members = one_hot(targets, self.num_classes, features.dtype)
-        known, own = targets >= 0, targets.clamp_min(0)
-        shifted = deviations(features, self.running_mean[own], known)
-        sums = torch.cat([largest(shifted), members.sum(1), (members @ shifted).flatten()])
-        rescales, unit = self._rescales(), self.running_unit
-        limit = None if rescales or not self.has_covariance else reach(unit)
-        finite, sums = only_finite(sums if reduction is None else reduction(sums), limit)
-        bound, count, total = sums.split([1, self.num_classes, self.means.numel()])
-        total = total.view_as(self.means)
-        if rescales and self.has_covariance:
-            new, ratio = follow(unit, self.running_covariance.diagonal().amax(), bound)
-            self.running_covariance.mul_(ratio.square())
-            unit.copy_(new)
-        kept = remembered(self.decay, count.sum(), self.in_features)
-        step = merge(self.running_mass, total[:, :0], count, total, kept)  # no roots needed
-        self.running_mean.add_(step.shift)
-        self.running_mass.copy_(step.mass)
-        if not self.has_covariance:
-            return
-
-        shift = step.shift[own]
-        shifted = torch.where((finite & known)[:, None], shifted, shift)
-        centred = (shifted - shift) / unit
-        scatter = centred.mT @ centred
-        scatter = scatter if reduction is None else reduction(scatter)
-        drift = step.shift / unit
-        scatter = scatter + ((step.keep * step.mass)[:, None] * drift).mT @ drift
-        everyone = step.divisor.sum()
-        past = 1 - count.sum() / everyone
-        self.running_covariance.mul_(past).add_(scatter / everyone)
+        names = ("running_mass", "running_mean", "running_covariance", "running_unit")
+        mass, mean, covariance, unit = (getattr(self, name) for name in names)
+        found = update_class_moments(
+            # Twice the mass: on how many samples it rests is not followed here.
+            ClassMoments(mass, mass, mean, covariance, unit),
+            features,
+            targets,
+            self.decay,
+            self._reduction(),
+            covariance=self.has_covariance,
+            rescale=self._rescales(),
+            inplace=self._overwrites(),
+        )
+        self._keep(zip(names, (found.mass, *found[2:]), strict=True))
 
     def _derive(self) -> tuple[Tensor, ...]:
         share = self.running_mass / nonzero(self.running_mass.sum())

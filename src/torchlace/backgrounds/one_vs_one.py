@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlace._precision import compute_dtype
+from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
 from torchlace.backgrounds.estimated import (
     Method,
@@ -22,19 +22,17 @@ class _Opponents(ClasswiseBackground):
     """Scores class c by its mean ACE over the backgrounds of all other classes.
 
     In the pair (c, k) class k is the background, so a background belongs to an opponent: C means
-    and C whitenings serve all C·(C - 1) pairs. A single class is its own opponent.
+    and C whitenings serve all C·(C - 1) pairs.
     """
 
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """Mean over opponents of the ACE of every sample against every class, (N, C)."""
-        centred = features - self.mean.to(features.dtype)[:, None]
+        centred = features - widened(self.mean, features.dtype)[:, None]
         directions = signatures.expand(self.num_classes, *signatures.shape)
         if self.has_covariance:
-            whitening = self._whitenings().to(features.dtype).mT
+            whitening = widened(self._whitenings(), features.dtype).mT
             centred, directions = centred @ whitening, directions @ whitening
-        scores = unit(centred) @ unit(directions).mT
-        if self.num_classes == 1:
-            return scores[0]
+        scores = unit(centred, self.least(features.dtype)) @ unit(directions).mT
         own = torch.eye(self.num_classes, dtype=scores.dtype, device=scores.device)[:, None]
         return (scores * (1 - own)).sum(0) / (self.num_classes - 1)
 
@@ -164,6 +162,9 @@ class OneVsOne(MomentsBackground, _Opponents):
 
     def _whitenings(self) -> Tensor:
         return self._in_use("whitening", self.whitening.dtype)
+
+    def _gain(self) -> Tensor:
+        return self.whitening.abs().max() if self.has_covariance else super()._gain()
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from torchlace._checks import (
     check_feature_shape,
     check_number,
     check_target_shape,
+    largest_seen,
 )
 from torchlace._transforms import transforming
 from torchlace.backgrounds.base import Background
@@ -45,6 +46,7 @@ class Running(Background):
 
     _derived: tuple[str, ...] = ()
     running_mean: Tensor
+    running_unit: Tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,17 +73,35 @@ class Running(Background):
         if targets is not None:
             check_target_shape(targets, features.shape[0])
         elif self.needs_targets:
-            warnings.warn(
-                f"{type(self).__name__} learns from labels, and there are none here: call "
-                "head.loss(features, targets) to train, or .eval() first to predict",
-                UserWarning,
-                stacklevel=2,
-            )
+            self._go_without_targets()
             return
         _check_mapped(features, self.running_mean)
         with torch.no_grad():
             self._update(features.detach().to(self._statistics_dtype()), targets)
             self._tick()
+
+    def least(self, dtype: torch.dtype) -> float:
+        """The length up to which a whitened sample counts as zero, as the mean does.
+
+        It is the rounding of a deviation where tiny features were learned from, if values are
+        looked at: their whitening is so large that slopes over less would be infinite.
+        """
+        unit = largest_seen(self.running_unit) if self.has_covariance else 0
+        tiny = 0 < unit < float(torch.finfo(dtype).max) ** -0.25
+        return torch.finfo(dtype).eps if tiny else super().least(dtype)
+
+    def check_scale(self, features: Tensor) -> None:
+        """Raise for features that whitening would make too large, where values are looked at."""
+        size, most = largest_seen(features), float(torch.finfo(features.dtype).max)
+        if size <= most**0.25:  # within reach of any whitening
+            return
+        whitened = size * self._gain().item()
+        if not whitened <= most**0.9:
+            raise ValueError(
+                f"features are as large as {size:.2g}, and {type(self).__name__} would whiten them "
+                f"to {whitened:.2g}, so much smaller are those it was estimated from; the network "
+                "diverged or its input is on another scale: normalise the features"
+            )
 
     def refresh(self) -> None:
         """Derive the whitening from the statistics now."""
@@ -93,6 +113,26 @@ class Running(Background):
     def steps(self) -> int:
         """Training steps seen."""
         return int(self._clock)
+
+    @torch.no_grad()
+    def _gain(self) -> Tensor:
+        """The largest entry of W."""
+        identity = torch.eye(self.in_features, dtype=self._statistics_dtype())
+        return self.transform(identity.to(self.running_mean.device)).abs().max()
+
+    def _go_without_targets(self) -> None:
+        """Say that nothing is learned; raise where nothing was, and gradients would go by it."""
+        text = (
+            f"{type(self).__name__} learns from labels, and there are none here: call "
+            "head.loss(features, targets) to train, or .eval() first to predict"
+        )
+        compiling = torch.compiler.is_compiling()
+        if not compiling and torch.is_grad_enabled() and self.steps == 0:
+            raise ValueError(
+                f"{text}; with a loss of your own, call head.background.observe(features, targets) "
+                "before head(features)"
+            )
+        warnings.warn(text, UserWarning, stacklevel=3)
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _update")
@@ -118,6 +158,20 @@ class Running(Background):
             self._store(torch.cond(due, self._usable, self._current, ()))
         elif self._due():
             self._store(self._usable())
+
+    def _overwrites(self) -> bool:
+        """Whether statistics are updated in place: a fresh d × d matrix costs as much as a product.
+
+        The compiler needs no telling, and torch.func forbids it.
+        """
+        return not (torch.compiler.is_compiling() or transforming())
+
+    def _keep(self, found: Iterable[tuple[str, Tensor]]) -> None:
+        """Store statistics by name, but for those that were updated in place."""
+        for name, value in found:
+            own: Tensor = getattr(self, name)
+            if value is not own:
+                own.copy_(value)
 
     def _due(self) -> bool:
         return self.steps % self.refresh_every == 0 if self.forced is None else self.forced

@@ -1,6 +1,12 @@
 """Pure tensor mathematics, without state."""
 
 from torchlace.functional.auxiliary import amc_loss, center_loss
+from torchlace.functional.class_moments import (
+    ClassMoments,
+    empty_class_moments,
+    signal,
+    update_class_moments,
+)
 from torchlace.functional.cross_entropy import (
     chunked_cross_entropy,
     cross_entropy,
@@ -15,7 +21,7 @@ from torchlace.functional.margins import (
     multiplicative_angular_margin,
 )
 from torchlace.functional.moments import Moments, empty_moments, update_moments
-from torchlace.functional.scale import auto_scale, loss_floor, max_probability
+from torchlace.functional.scale import auto_scale, loss_floor, max_probability, scale_for
 from torchlace.functional.whitening import (
     cholesky,
     cholesky_whitening,
@@ -26,6 +32,7 @@ from torchlace.functional.whitening import (
 )
 
 __all__ = [
+    "ClassMoments",
     "LACEGradients",
     "Moments",
     "ace",
@@ -41,6 +48,7 @@ __all__ = [
     "cosine",
     "cosine_logits",
     "cross_entropy",
+    "empty_class_moments",
     "empty_moments",
     "lace_gradients",
     "ledoit_wolf",
@@ -49,9 +57,12 @@ __all__ = [
     "multiplicative_angular_margin",
     "newton_schulz_whitening",
     "reduce",
+    "scale_for",
     "shrink",
+    "signal",
     "split_logits",
     "unit",
+    "update_class_moments",
     "update_moments",
     "whitened_dimensions",
 ]

@@ -156,7 +156,8 @@ def reduce(
     """Mean, sum or none of per-sample losses, as cross-entropy does it.
 
     The mean divides by the summed class weights of the samples that count. Where none counts (an
-    empty batch, or all ignored) it is 0, where :func:`torch.nn.functional.cross_entropy` has NaN.
+    empty batch, all ignored, or weights that sum to nothing) it is 0, where
+    :func:`torch.nn.functional.cross_entropy` has NaN.
 
     Example:
         >>> reduce(torch.tensor([1.0, 0.0]), torch.tensor([0, -100]), "mean")
@@ -170,7 +171,7 @@ def reduce(
     if weight is None:
         return losses.sum() / counted.sum().clamp_min(1)
     mass = torch.where(counted, weight.to(losses.dtype)[_known(targets, ignore_index)], 0).sum()
-    return losses.sum() / torch.where(mass > 0, mass, 1)
+    return losses.sum() / torch.where(mass >= torch.finfo(mass.dtype).tiny, mass, 1)
 
 
 def _wide(logits: Tensor) -> bool:

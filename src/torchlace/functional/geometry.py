@@ -11,11 +11,12 @@ from torch.nn import functional as F
 from torchlace._transforms import transforming
 
 
-def unit(vectors: Tensor) -> Tensor:
+def unit(vectors: Tensor, least: float | None = None) -> Tensor:
     """Scale the last dimension to length one, at any magnitude; zero vectors stay zero.
 
     Squares neither overflow nor underflow (features of 1e±20 in fp32 are fine), and the gradient at
-    a zero vector is finite.
+    a zero vector is finite. So is that at a short one, which would grow without bound: up to a
+    length of ``least``, by default that of :func:`negligible`, a vector counts as zero.
 
     Example:
         >>> unit(torch.tensor([[3e20, 4e20], [0.0, 0.0]]))
@@ -25,11 +26,24 @@ def unit(vectors: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or torch._C._is_tracing():
         # The compiler fuses these by itself, and traces no function with a forward derivative;
         # what is traced for TorchScript can't be saved with one.
-        vectors = vectors / magnitude(vectors)
+        least = negligible(vectors.dtype) if least is None else least
+        vectors = vectors / magnitude(vectors, least)
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-        return vectors / torch.where(lengths > 0, lengths, 1)
-    directions: Tensor = _Unit.apply(vectors)[0]
+        return vectors / torch.where(lengths > least, lengths, 1)
+    directions: Tensor = _Unit.apply(vectors, least)[0]
     return directions
+
+
+def negligible(dtype: torch.dtype) -> float:
+    """The length up to which a vector counts as zero, since slopes over less may be infinite.
+
+    Half precision, in which no head computes, has no room for it: there it is 0.
+
+    Example:
+        >>> negligible(torch.float32)  # slopes of 1e14 are finite
+        2.1175824391332356e-22
+    """
+    return 0.0 if dtype == torch.float16 else float(torch.finfo(dtype).max) ** -0.5625
 
 
 def cosine(vectors: Tensor, others: Tensor) -> Tensor:
@@ -43,8 +57,10 @@ def cosine(vectors: Tensor, others: Tensor) -> Tensor:
     return cosine_logits(vectors, others, 1.0)
 
 
-def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Tensor:
-    """:func:`cosine` times ``scale``.
+def cosine_logits(
+    vectors: Tensor, others: Tensor, scale: float | Tensor, least: float | None = None
+) -> Tensor:
+    """:func:`cosine` times ``scale``; ``least`` as in :func:`unit`, for ``vectors``.
 
     Example:
         >>> cosine_logits(torch.eye(2), torch.eye(2), 30.0)
@@ -53,8 +69,8 @@ def cosine_logits(vectors: Tensor, others: Tensor, scale: float | Tensor) -> Ten
     """
     plain = torch.compiler.is_compiling() or isinstance(scale, Tensor)
     if plain or vectors.dim() != 2 or others.dim() != 2:
-        return (unit(vectors) * scale) @ unit(others).mT
-    logits: Tensor = _Cosine.apply(vectors, others, scale)[0]
+        return (unit(vectors, least) * scale) @ unit(others).mT
+    logits: Tensor = _Cosine.apply(vectors, others, scale, least)[0]
     return logits
 
 
@@ -69,8 +85,8 @@ def angle(vectors: Tensor, others: Tensor) -> Tensor:
     """
     a, b = unit(vectors), unit(others)
     apart, together = (torch.linalg.vector_norm(each, dim=-1) for each in (a - b, a + b))
-    # Both are zero where both vectors are: there the slope of atan2 is 0 / 0 in torch 2.8.
-    return 2 * torch.atan2(apart, torch.where(apart + together > 0, together, 1))
+    # Both are zero where both vectors are, and only there below 1: the slope of atan2 is 0 / 0.
+    return 2 * torch.atan2(apart, torch.where(apart + together > 1, together, 1))
 
 
 def ace(
@@ -133,25 +149,27 @@ class _Unit(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(vectors: Tensor) -> tuple[Tensor, Tensor]:
-        lengths = row_lengths(vectors)
+    def forward(vectors: Tensor, least: float | None) -> tuple[Tensor, Tensor]:
+        lengths = row_lengths(vectors, least)
         return vectors / lengths, lengths
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, float | None], output: tuple[Tensor, Tensor]
+    ) -> None:
         ctx.save_for_backward(*output)
         ctx.save_for_forward(*output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def jvp(ctx: Any, tangents: Tensor) -> tuple[Tensor, Tensor]:
+    def jvp(ctx: Any, tangents: Tensor, _: None) -> tuple[Tensor, Tensor]:
         return _turned(tangents, *ctx.saved_tensors)
 
     @staticmethod
     def backward(
         ctx: Any, of_directions: Tensor | None, of_lengths: Tensor | None
-    ) -> Tensor | None:
-        return _pulled(of_directions, of_lengths, *ctx.saved_tensors)
+    ) -> tuple[Tensor | None, None]:
+        return _pulled(of_directions, of_lengths, *ctx.saved_tensors), None
 
 
 class _Cosine(torch.autograd.Function):
@@ -164,14 +182,18 @@ class _Cosine(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(vectors: Tensor, others: Tensor, scale: float) -> tuple[Tensor, ...]:
-        lengths, sizes = row_lengths(vectors), row_lengths(others)
+    def forward(
+        vectors: Tensor, others: Tensor, scale: float, least: float | None
+    ) -> tuple[Tensor, ...]:
+        lengths, sizes = row_lengths(vectors, least), row_lengths(others)
         directions, classes = vectors / lengths, others / sizes
         return _scaled(directions, classes.mT, scale), directions, lengths, classes, sizes
 
     @staticmethod
     def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]
+        ctx: Any,
+        inputs: tuple[Tensor, Tensor, float, float | None],
+        output: tuple[Tensor, ...],
     ) -> None:
         ctx.save_for_backward(*output[1:])
         ctx.save_for_forward(*output[1:])
@@ -180,7 +202,7 @@ class _Cosine(torch.autograd.Function):
 
     @staticmethod
     def jvp(
-        ctx: Any, tangents: Tensor | None, others: Tensor | None, _: None
+        ctx: Any, tangents: Tensor | None, others: Tensor | None, *_: None
     ) -> tuple[Tensor, ...]:
         directions, lengths, classes, sizes = ctx.saved_tensors
         zero = torch.zeros_like
@@ -200,7 +222,7 @@ class _Cosine(torch.autograd.Function):
         del to_directions
         if slopes is not None and ctx.needs_input_grad[1]:
             to_classes = _plus(to_classes, _scaled(slopes.mT, directions, ctx.scale))
-        return to_vectors, _pulled(to_classes, to_sizes, classes, sizes), None
+        return to_vectors, _pulled(to_classes, to_sizes, classes, sizes), None, None
 
 
 def _turned(tangents: Tensor, directions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,19 +254,20 @@ def _scaled(left: Tensor, right: Tensor, scale: float) -> Tensor:
     return torch.addmm(left.new_empty(1, 1), left, right, beta=0, alpha=scale)
 
 
-def row_lengths(vectors: Tensor) -> Tensor:
-    """Lengths of the last dimension, kept, 1 for zero vectors; squares of fp32 never overflow."""
+def row_lengths(vectors: Tensor, least: float | None = None) -> Tensor:
+    """Lengths of the last dimension, kept, 1 for vectors that count as zero; see :func:`unit`."""
     lengths: Tensor
+    least = negligible(vectors.dtype) if least is None else least
     if vectors.dtype == torch.float32 and vectors.device.type != "mps":
         lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
         if not (torch.compiler.is_compiling() or transforming()):
             # Rounded on the way out: one operation less.
-            return torch.threshold(lengths, 0, 1, out=vectors.new_empty(lengths.shape))
+            return torch.threshold(lengths, least, 1, out=vectors.new_empty(lengths.shape))
         lengths = lengths.to(torch.float32)
     else:
-        size = magnitude(vectors)
+        size = magnitude(vectors, least)
         lengths = torch.linalg.vector_norm(vectors / size, dim=-1, keepdim=True) * size
-    return F.threshold(lengths, 0, 1)  # one pass; NaN stays NaN
+    return F.threshold(lengths, least, 1)  # one pass; NaN stays NaN
 
 
 def _precision_cosine(features: Tensor, signatures: Tensor, precision: Tensor) -> Tensor:
@@ -259,9 +282,13 @@ def _root(squares: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
 
 
-def magnitude(vectors: Tensor) -> Tensor:
-    """The largest absolute entry of each row; directions don't depend on it, so no gradient."""
+def magnitude(vectors: Tensor, least: float | None = None) -> Tensor:
+    """The largest absolute entry of each row, 1 where the row counts as zero.
+
+    Directions don't depend on it, so it has no gradient.
+    """
     if vectors.shape[-1] == 0:
         return vectors.new_ones(*vectors.shape[:-1], 1)
     largest = vectors.detach().abs().amax(-1, keepdim=True)
-    return torch.where(largest > 0, largest, 1)
+    least = negligible(vectors.dtype) if least is None else least
+    return torch.where(largest > least, largest, 1)

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from torchlace.functional.geometry import negligible
+
 Reduce = Callable[[Tensor], Tensor]
 Decay = float | Literal["auto"]
 
@@ -225,6 +227,8 @@ def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
 def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
     """The unit that suits a covariance and a batch, and the old one in its terms.
 
+    It stays where what they hold counts as zero: a whitening in smaller units would be infinite.
+
     Args:
         unit: the unit so far, (1,).
         variance: the largest variance, in units squared, ().
@@ -233,7 +237,7 @@ def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tenso
     # It falls by no more than a square can bear at once.
     faded = torch.where(variance > 0, unit * variance.sqrt().clamp_min(1e-3), 0)
     new = torch.maximum(faded, bound)
-    new = torch.where(new > 0, new, 1)
+    new = torch.where(new > negligible(new.dtype), new, unit)
     return new, (unit / new).clamp_max(1e3)
 
 

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 
-from torchlace._checks import check_count
+from torchlace._checks import check_classes, check_count, check_number
 
 
 def auto_scale(num_classes: int) -> float:
     """The scale that follows from the number of classes: √2·ln(max(C - 1, 2)).
 
-    AdaCos' fixed scale, kept positive for one and two classes.
+    AdaCos' fixed scale, kept positive for two classes.
 
     Example:
-        >>> [round(auto_scale(c), 2) for c in (1, 2, 10, 20, 100)]
-        [0.98, 0.98, 3.11, 4.16, 6.5]
+        >>> [round(auto_scale(c), 2) for c in (2, 10, 20, 100)]
+        [0.98, 3.11, 4.16, 6.5]
     """
-    check_count("num_classes", num_classes)
-    return math.sqrt(2) * math.log(max(num_classes - 1, 2))
+    return math.sqrt(2) * math.log(max(check_classes(num_classes) - 1, 2))
+
+
+def scale_for(num_classes: int, probability: float) -> float:
+    """The scale at which the best probability that all classes can reach is this one.
+
+    The inverse of :func:`max_probability`: the same meaning for any number of classes.
+
+    Example:
+        >>> [round(scale_for(c, 0.95), 2) for c in (2, 10, 20, 100)]
+        [1.47, 4.63, 5.59, 7.46]
+    """
+    others = check_classes(num_classes) - 1
+    check_number("probability", probability, 1 / num_classes, 1)
+    return others / num_classes * math.log(probability * others / (1 - probability))
 
 
 def max_probability(num_classes: int, scale: float) -> float:

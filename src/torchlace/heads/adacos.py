@@ -55,7 +55,7 @@ class AdaCos(CosineHead):
         return self.current_scale[0].clone()
 
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-        if self.training and self.num_classes > 1 and (features.shape[0] or self._several()):
+        if self.training and (features.shape[0] or self._several()):
             with torch.no_grad():
                 self._adapt(features.detach(), targets, options.ignore_index)
         return super()._loss(features, targets, options)

@@ -11,13 +11,20 @@ from torch import Tensor, nn
 from torchlace._checks import (
     check_choice,
     check_class_weight,
+    check_classes,
     check_count,
     check_features,
     check_number,
     check_targets,
 )
 from torchlace._options import check_options
-from torchlace._precision import FullPrecisionBuffers, compute_dtype, evaluating, full_precision
+from torchlace._precision import (
+    FullPrecisionBuffers,
+    compute_dtype,
+    evaluating,
+    full_precision,
+    widened,
+)
 from torchlace.heads.fold import Folded
 from torchlace.heads.temperature import fit_temperature
 
@@ -63,6 +70,9 @@ class Head(FullPrecisionBuffers):
 
     temperature: Tensor
     weight: nn.Parameter
+    # Features are taken up to the largest number of the type to this power, so that sums of logits
+    # times class weights fit as well.
+    _reach, _because = 0.6, ""
 
     def __init__(
         self,
@@ -77,7 +87,7 @@ class Head(FullPrecisionBuffers):
         check_options(type(self), unknown)
         super().__init__()
         self.in_features = check_count("in_features", in_features)
-        self.num_classes = check_count("num_classes", num_classes)
+        self.num_classes = check_classes(num_classes)
         self.chunk: Chunk = chunk
         if chunk != "auto" and chunk is not None:
             check_count("chunk", chunk)
@@ -100,9 +110,10 @@ class Head(FullPrecisionBuffers):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits, (N, C), in fp32 or better. Labels are never needed."""
-        check_features(features, self.in_features)
+        self._check_features(features)
+        lifted = self._lift(features)
         with full_precision(features):
-            return self._logits(self._lift(features))
+            return self._logits(lifted)
 
     def loss(
         self,
@@ -116,26 +127,35 @@ class Head(FullPrecisionBuffers):
     ) -> Tensor:
         """The training loss, with margins and auxiliary terms.
 
+        What can't be computed is an error where values are looked at, see :func:`torchlace.checks`,
+        and elsewhere a loss of infinity or NaN: features near the largest number of the type (from
+        5e34 on in fp32, where they are multiplied without being normalised from 1e23, in the centre
+        loss, which squares them, from 4e11). Next to nothing (2e-22) counts as zero. Gradients too
+        large for fp16 are cut to its largest number, each row in its direction; inside autocast
+        they become infinite, which a gradient scaler looks for.
+
         Args:
             features: (N, d).
             targets: class indices, (N,).
-            weight: class weights, (C,), as in :func:`torch.nn.functional.cross_entropy`.
+            weight: class weights, (C,), as in :func:`torch.nn.functional.cross_entropy`; at most
+                3.6e11 in fp32.
             label_smoothing: in [0, 1], likewise.
             ignore_index: label of samples that don't count, likewise.
             reduction: ``"mean"``, ``"sum"`` or ``"none"``, likewise; where no sample counts the
                 mean is 0.
         """
-        check_features(features, self.in_features)
+        self._check_features(features)
         targets = _indices(targets)
         check_targets(targets, features.shape[0], self.num_classes, ignore_index)
-        check_class_weight(weight, self.num_classes)
         check_number("label_smoothing", label_smoothing, 0, 1, closed=True)
         check_choice("reduction", reduction, ("mean", "sum", "none"))
+        shared = label_smoothing > 0 and reduction == "mean"
+        check_class_weight(weight, self.num_classes, self._most(features, 0.3), shared=shared)
+        lifted = self._lift(features)
         with full_precision(features):
-            features = self._lift(features)
-            weight = None if weight is None else weight.to(features)
+            weight = None if weight is None else weight.to(lifted)
             options = LossOptions(weight, label_smoothing, ignore_index, reduction)
-            return self._loss(features, targets, options)
+            return self._loss(lifted, targets, options)
 
     def predict(self, features: Tensor) -> Tensor:
         """The class of every sample, (N,)."""
@@ -151,7 +171,7 @@ class Head(FullPrecisionBuffers):
 
         Nothing but :attr:`temperature` moves, whatever mode the head is in.
         """
-        check_features(features, self.in_features)
+        self._check_features(features)
         targets = _indices(targets)
         check_targets(targets, features.shape[0], self.num_classes, ignore_index)
         with evaluating(self), torch.no_grad():
@@ -201,8 +221,22 @@ class Head(FullPrecisionBuffers):
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
+    def _check_features(self, features: Tensor) -> None:
+        kind = str(self._dtype(features)).removeprefix("torch.")
+        why = f" that {type(self).__name__} can compute with in {kind}{self._because}"
+        check_features(features, self.in_features, self._most(features, self._reach), why)
+
+    def _most(self, features: Tensor, power: float) -> float:
+        """The largest number of the type that is computed in, to this power."""
+        most: float = torch.finfo(self._dtype(features)).max
+        return math.pow(most, power)
+
+    def _dtype(self, features: Tensor) -> torch.dtype:
+        """What is computed in."""
+        return compute_dtype(self.weight)
+
     def _lift(self, features: Tensor) -> Tensor:
-        return features.to(compute_dtype(self.weight))
+        return widened(features, self._dtype(features))
 
     def _chunk_for(self, rows: int) -> int | None:
         """Classes in a slice of the loss, or None for all at once."""

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_number
-from torchlace._precision import full_precision
+from torchlace._precision import full_precision, widened
 from torchlace.functional import (
     auto_scale,
     chunked_cross_entropy,
     cosine_logits,
     cross_entropy,
     loss_floor,
+    scale_for,
     unit,
 )
+from torchlace.functional.geometry import negligible
 from torchlace.heads.base import Head, LossOptions, unlabelled
 from torchlace.heads.fold import Folded, Normalize, linear
 
-Scale = float | Literal["auto", "learned"]
+Scale = float | str
 
 
 class CosineHead(Head):
@@ -37,23 +40,18 @@ class CosineHead(Head):
         Steep(8, 3, scale=10)
     """
 
+    _reach = 0.9  # only their directions count
+
     def __init__(
         self, in_features: int, num_classes: int, *, scale: Scale = "auto", **options: Any
     ) -> None:
         super().__init__(in_features, num_classes, **options)
         self.log_scale: nn.Parameter | None = None
-        start = auto_scale(num_classes)
-        if isinstance(scale, str):
-            if scale not in ("auto", "learned"):
-                raise ValueError(
-                    f"scale must be a positive number, 'auto' or 'learned', got {scale!r}"
-                )
-            if scale == "learned":
-                # One entry, since a scalar can't be spread over devices.
-                self.log_scale = nn.Parameter(self.weight.new_full((1,), math.log(start)))
-        else:
-            start = check_number("scale", scale, 0)
-        self._fixed_scale = start
+        self._fixed_scale = _scale(scale, num_classes)
+        if scale == "learned":
+            # One entry, since a scalar can't be spread over devices.
+            start = math.log(self._fixed_scale)
+            self.log_scale = nn.Parameter(self.weight.new_full((1,), start))
 
     def reset_parameters(self) -> None:
         """Start again, a learned scale at the automatic one."""
@@ -107,13 +105,18 @@ class CosineHead(Head):
 
     def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Features and class vectors whose cosines are the scores."""
-        return features, self.weight.to(features.dtype)
+        return features, widened(self.weight, features.dtype)
+
+    def _least(self, dtype: torch.dtype) -> float:
+        """The length up to which features of :meth:`_vectors` count as zero."""
+        return negligible(dtype)
 
     def _logits(self, features: Tensor) -> Tensor:
         return self._dense(features, None)
 
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
-        return cosine_logits(*self._vectors(features, targets), self.scale)
+        vectors, classes = self._vectors(features, targets)
+        return cosine_logits(vectors, classes, self.scale, self._least(vectors.dtype))
 
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         margin = self._scaled_margin if self._has_margin else None
@@ -124,7 +127,7 @@ class CosineHead(Head):
             return cross_entropy(logits, targets, margin=margin, **options.named())
         features, classes = self._vectors(features, labels)
         return chunked_cross_entropy(
-            unit(features) * self.scale,
+            unit(features, self._least(features.dtype)) * self.scale,
             classes,
             targets,
             normalize=True,
@@ -146,13 +149,29 @@ class CosineHead(Head):
         return f"{super().extra_repr()}, scale={scale}"
 
 
+def _scale(given: Scale, num_classes: int) -> float:
+    """The scale, or where a learned one begins."""
+    if not isinstance(given, str):
+        return check_number("scale", given, 0)
+    if given in ("auto", "learned"):
+        return auto_scale(num_classes)
+    share = given.removesuffix("%")
+    if share == given or not share.replace(".", "", 1).isdecimal():
+        raise ValueError(
+            f"scale must be a positive number, 'auto', 'learned' or a share such as '95%', the "
+            f"best probability that it lets all classes reach; got {given!r}"
+        )
+    return scale_for(num_classes, float(share) / 100)
+
+
 class NormFace(CosineHead):
     """Softmax over scaled cosines, without margin (Wang et al., 2017).
 
     Args:
         in_features: width of the features.
         num_classes: number of classes.
-        scale: a number, ``"auto"`` (from the number of classes) or ``"learned"`` (from there).
+        scale: a number, ``"auto"`` (from the number of classes), ``"learned"`` (from there), or a
+            share such as ``"95%"``: the best probability that it lets all classes reach.
         **options: ``chunk``, ``device``, ``dtype`` as for every head.
 
     Example:

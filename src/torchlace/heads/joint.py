@@ -99,8 +99,12 @@ class Joint(Head):
         ]
         return torch.stack(parts).sum(0)
 
-    def _lift(self, features: Tensor) -> Tensor:
-        return features.to(compute_dtype(features))
+    def _check_features(self, features: Tensor) -> None:
+        for _, head in self._named():
+            head._check_features(features)
+
+    def _dtype(self, features: Tensor) -> torch.dtype:
+        return compute_dtype(features)
 
     def extra_repr(self) -> str:
         """The weights."""

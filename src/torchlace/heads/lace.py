@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from torchlace import backgrounds
-from torchlace._checks import check_choice, check_features
+from torchlace._checks import check_choice
 from torchlace._options import option_names
-from torchlace._precision import full_precision
+from torchlace._precision import full_precision, widened
 from torchlace.backgrounds import Background, ClasswiseBackground
 from torchlace.functional import unit
 from torchlace.heads.cosine import CosineHead, Scale
@@ -31,7 +31,8 @@ class LACE(CosineHead):
         in_features: width of the features.
         num_classes: number of classes.
         background: a name of :func:`torchlace.backgrounds.names`, or a background.
-        scale: a number, ``"auto"`` (from the number of classes) or ``"learned"`` (from there).
+        scale: a number, ``"auto"`` (from the number of classes), ``"learned"`` (from there), or a
+            share such as ``"95%"``: the best probability that it lets all classes reach.
         signature_space: where the signatures live: ``"whitened"``, or ``"features"`` as Eq. 3
             writes. By default whitened for estimated backgrounds and features for learned ones.
         nonnegative: keep all entries of the signatures at zero or above; by default they then live
@@ -148,9 +149,10 @@ class LACE(CosineHead):
 
     def whiten(self, features: Tensor) -> Tensor:
         """Features in the whitened space, for looking at; nothing is learned from them."""
-        check_features(features, self.in_features)
+        self._check_features(features)
+        lifted = self._lift(features)
         with full_precision(features):
-            return self.background.whiten(self._lift(features))
+            return self.background.whiten(lifted)
 
     def whitened_signatures(self) -> Tensor:
         """The class signatures in the whitened space, (C, k)."""
@@ -178,8 +180,9 @@ class LACE(CosineHead):
         return Folded(self.temperature, **layers, normalize=Normalize(), scores=linear(scores))
 
     def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-        background, signatures = self.background, self.signatures.to(features.dtype)
+        background, signatures = self.background, widened(self.signatures, features.dtype)
         background.observe(features, targets)
+        background.check_scale(features)
         if self.signature_space == "whitened":
             return background.whiten(features), signatures
         # One call for both, so that a background that solves factorises its matrix once.
@@ -187,11 +190,15 @@ class LACE(CosineHead):
         whitened = background.transform(joined)
         return whitened[: features.shape[0]], whitened[features.shape[0] :]
 
+    def _least(self, dtype: torch.dtype) -> float:
+        return self.background.least(dtype)
+
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
         background = self.background
         if not isinstance(background, ClasswiseBackground):
             return super()._dense(features, targets)
         background.observe(features, targets)
+        background.check_scale(features)
         signatures = self.whitened_signatures().to(features.dtype)
         return background.cosines(features, signatures) * self.scale
 

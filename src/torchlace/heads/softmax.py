@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchlace._checks import check_number
+from torchlace._precision import widened
 from torchlace.functional import (
     amc_loss,
     center_loss,
@@ -55,15 +56,15 @@ class Softmax(Head):
         return Folded(self.temperature, scores=linear(self._lift(self.weight), bias))
 
     def _logits(self, features: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(features.dtype)
-        return F.linear(features, self.weight.to(features.dtype), bias)
+        bias = None if self.bias is None else widened(self.bias, features.dtype)
+        return F.linear(features, widened(self.weight, features.dtype), bias)
 
     def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
         chunk = self._chunk_for(features.shape[0])
         if chunk is None:
             return cross_entropy(self._logits(features), targets, **options.named())
-        weight = self.weight.to(features.dtype)
-        bias = None if self.bias is None else self.bias.to(features.dtype)
+        weight = widened(self.weight, features.dtype)
+        bias = None if self.bias is None else widened(self.bias, features.dtype)
         return chunked_cross_entropy(
             features, weight, targets, bias=bias, chunk=chunk, **options.named()
         )
@@ -122,6 +123,8 @@ class Center(Auxiliary):
         torch.Size([10, 2])
     """
 
+    _reach, _because = 0.3, ", since the centre loss squares them"
+
     def __init__(self, in_features: int, num_classes: int, **options: Any) -> None:
         super().__init__(in_features, num_classes, **options)
         self.centers = nn.Parameter(torch.zeros_like(self.weight))
@@ -132,7 +135,7 @@ class Center(Auxiliary):
         nn.init.zeros_(self.centers)
 
     def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
-        return center_loss(features, targets, self.centers.to(features.dtype))
+        return center_loss(features, targets, widened(self.centers, features.dtype))
 
 
 class AMC(Auxiliary):

@@ -1,0 +1,177 @@
+"""Running means of classes and the covariance within them, exact and linear in the classes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlace.functional.moments import (
+    Decay,
+    Reduce,
+    deviations,
+    follow,
+    largest,
+    only_finite,
+    reach,
+    remembered,
+)
+
+
+class ClassMoments(NamedTuple):
+    """Exponentially weighted moments of C classes of samples.
+
+    The covariance is kept in units of ``unit`` squared, as :class:`Moments` keeps it.
+    """
+
+    mass: Tensor
+    """Decayed number of samples of each class, (C,)."""
+    squares: Tensor
+    """Decayed sum of the squared weights of these samples, (C,)."""
+    mean: Tensor
+    """Of each class, (C, d); zero where none was seen."""
+    within: Tensor
+    """Mean over all samples of the square about their class's mean, divided by unit², (d, d)."""
+    unit: Tensor
+    """A common length, (1,); 1 until anything but zeros was seen."""
+
+
+def empty_class_moments(
+    classes: int, width: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+) -> ClassMoments:
+    """Moments of no samples.
+
+    Example:
+        >>> empty_class_moments(2, 3).mean.shape
+        torch.Size([2, 3])
+    """
+    shapes = ((classes,), (classes,), (classes, width), (width, width), (1,))
+    moments = ClassMoments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
+    moments.unit.fill_(1)
+    return moments
+
+
+def update_class_moments(
+    moments: ClassMoments,
+    features: Tensor,
+    targets: Tensor,
+    decay: Decay,
+    reduce: Reduce | None = None,
+    *,
+    covariance: bool = True,
+    rescale: bool = True,
+    inplace: bool = False,
+) -> ClassMoments:
+    """Merge a batch: earlier samples count ``decay`` times what they did.
+
+    The result is exactly the weighted means and the weighted covariance about them of all samples
+    seen. Samples of a negative label count for nothing, and so does a batch with a value that is
+    not finite.
+
+    Args:
+        moments: what was known before.
+        features: (N, d).
+        targets: class of each sample, (N,).
+        decay: as in :func:`update_moments`.
+        reduce: likewise; C × (d + 1) numbers are summed over the processes.
+        covariance: follow more than the means.
+        rescale: let the unit follow the samples.
+        inplace: overwrite ``moments``.
+
+    Example:
+        >>> x, y = torch.tensor([[0.0], [2.0], [7.0]]), torch.tensor([0, 0, 1])
+        >>> found = update_class_moments(empty_class_moments(2, 1), x, y, 0.99)
+        >>> found.mean.flatten().tolist(), (found.within * found.unit**2).item()  # 2 of 3 vary by 1
+        ([1.0, 7.0], 0.6666666269302368)
+    """
+    known, own = targets >= 0, targets.clamp_min(0)
+    before = moments.mean[own]
+    shifted = deviations(features, before, known)
+    bound = largest(shifted)
+    limit: Tensor | float | None = None
+    if covariance and not rescale:
+        limit = reach(moments.unit)
+    count = torch.zeros_like(moments.mass).index_add_(0, own, known.to(shifted.dtype))
+    total = None
+    if reduce is None:
+        if limit is None:
+            limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
+        finite = bound < limit
+        count = count * finite
+    else:
+        total = torch.zeros_like(moments.mean).index_add_(0, own, shifted)
+        finite, sums = only_finite(reduce(torch.cat([bound, count, total.flatten()])), limit)
+        bound, count, total = sums.split([1, len(count), total.numel()])
+        total = total.view_as(moments.mean)
+    shifted = torch.where(finite, shifted, 0)
+    kept = remembered(decay, count.sum(), features.shape[1])
+    mass = moments.mass * kept + count
+    divisor = mass.clamp_min(torch.finfo(mass.dtype).tiny)
+    merged = moments._replace(mass=mass, squares=moments.squares * kept * kept + count)
+    mean = moments.mean if inplace else moments.mean.clone()
+    if total is None:  # a product with all C × d means would cost more than the samples do
+        mean.index_add_(0, own, shifted / divisor[own, None])
+    else:
+        mean.add_(total / divisor[:, None])
+    merged = merged._replace(mean=mean)
+    if not covariance:
+        return merged
+    within, length = moments.within, moments.unit
+    everyone = mass.sum().clamp_min(torch.finfo(mass.dtype).tiny)
+    past = 1 - count.sum() / everyone
+    if rescale:
+        length, ratio = follow(length, within.diagonal().amax(), torch.where(finite, bound, 0))
+        past = past * ratio.square()
+    # Between the old mean and the new one there is a point about which the samples of the batch
+    # alone have the square that both have together: no term for the drift of the means.
+    part = 1 / (1 + (1 - count / divisor).clamp_min(0).sqrt())
+    rows = shifted - (mean[own] - before) * part[own, None]
+    rows = rows * (known / (length * everyone.sqrt()))[:, None]
+    past = within.mul_(past) if inplace else within * past
+    if reduce is None:
+        within = past.addmm_(rows.mT, rows) if inplace else past.addmm(rows.mT, rows)
+    else:
+        within = past + reduce(rows.mT @ rows)
+    return merged._replace(within=within, unit=length)
+
+
+class Signal(NamedTuple):
+    """What classes differ by, and what samples of one class do."""
+
+    within: Tensor
+    """Covariance within classes, corrected for the means being of the same samples, (d, d)."""
+    between: Tensor
+    """Variance between the class means in each of the K - 1 directions they span, ()."""
+
+
+def signal(moments: ClassMoments) -> Signal:
+    """The covariance within classes and the signal between them, in units of ``moments.unit``².
+
+    From few samples of a class, its mean is near them: plain averages make the covariance within
+    too small, by the share of samples that the means use up, and take noise of the means for
+    signal. The first is corrected exactly. From the second what chance alone would show is
+    subtracted, but no less is left than that: a signal that can't be told from noise counts as
+    noise. K is the number of classes seen; of one, or none, the signal is zero.
+
+    Example:
+        >>> x = torch.tensor([[-1.0, 9.0], [1.0, 9.0], [-1.0, 1.0], [1.0, 1.0]])
+        >>> y = torch.tensor([0, 0, 1, 1])
+        >>> found = signal(update_class_moments(empty_class_moments(2, 2), x, y, 0.99))
+        >>> (found.between / found.within[0, 0]).item()  # variances 16 - 1 and 2
+        7.5
+    """
+    mass, squares = moments.mass, moments.squares
+    tiny = torch.finfo(mass.dtype).tiny
+    everyone = mass.sum().clamp_min(tiny)
+    seen = mass > 0
+    shares = mass / everyone
+    offsets = (moments.mean - shares @ moments.mean) / moments.unit
+    plain = (shares * offsets.square().sum(1)).sum()
+    # Of each class, what one sample counts among all of them: 1 over their effective number.
+    each = squares / mass.clamp_min(tiny) / everyone
+    freedom = 1 - each.sum()
+    within = moments.within / torch.where(freedom > torch.finfo(mass.dtype).eps, freedom, 1)
+    chance = within.diagonal().sum() * (each.sum() - squares.sum() / everyone**2).clamp_min(0)
+    between = torch.minimum(plain, torch.maximum(plain - chance, chance))
+    return Signal(within, between / (seen.sum() - 1).clamp_min(1))

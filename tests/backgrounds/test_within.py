@@ -1,0 +1,184 @@
+"""The background within classes: its statistics, its ridge, and what it promises."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchlace.backgrounds import Within
+from torchlace.functional import empty_class_moments, signal, update_class_moments
+
+WIDTH, DECAY = 4, 0.9
+
+
+def draw(count, classes, *, seed=0, spread=1.0, width=WIDTH):
+    generator = torch.Generator().manual_seed(seed)
+    means = spread * torch.randn(
+        classes, width, generator=torch.Generator().manual_seed(99), dtype=torch.float64
+    )
+    targets = torch.randint(classes, (count,), generator=generator)
+    noise = torch.randn(count, width, generator=generator, dtype=torch.float64)
+    return means[targets] + noise + 3, targets
+
+
+def slowly(history, classes):
+    """Masses, squared weights, means and the covariance within, from every sample there was."""
+    features, targets = (torch.cat(parts) for parts in zip(*history, strict=True))
+    ages = [age for age, (_, y) in enumerate(reversed(history)) for _ in y][::-1]
+    weights = DECAY ** torch.tensor(ages, dtype=torch.float64)
+    masses, squares, means = [], [], []
+    scatter = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
+    for c in range(classes):
+        w, x = weights[targets == c], features[targets == c]
+        masses.append(w.sum())
+        squares.append(w.square().sum())
+        means.append(
+            (w[:, None] * x).sum(0) / w.sum() if len(w) else torch.zeros_like(x[:1].sum(0))
+        )
+        scatter += (w[:, None] * (x - means[-1])).T @ (x - means[-1])
+    return torch.stack(masses), torch.stack(squares), torch.stack(means), scatter / sum(masses)
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=6),
+    st.integers(2, 6),
+    st.booleans(),
+    st.integers(0, 1000),
+)
+def test_statistics_are_those_of_all_samples(sizes, classes, inplace, seed):
+    """Classes that a batch lacks, that come once or never, and samples without a label."""
+    moments, history = empty_class_moments(classes, WIDTH, dtype=torch.float64), []
+    for number, size in enumerate(sizes):
+        x, y = draw(size, classes, seed=seed + number)
+        y[y == classes - 1] = -100
+        x[y < 0] = torch.nan
+        history.append((x[y >= 0], y[y >= 0]))
+        moments = update_class_moments(
+            moments, x, y, DECAY, rescale=number % 2 == 0, inplace=inplace
+        )
+    if not sum(len(y) for _, y in history):
+        assert all((part == 0).all() for part in moments[:-1])
+        return
+    found = (*moments[:3], moments.within * moments.unit**2)
+    for mine, expected in zip(found, slowly(history, classes), strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+def test_a_batch_that_is_not_finite_counts_for_nothing():
+    x, y = draw(20, 3)
+    moments = update_class_moments(empty_class_moments(3, WIDTH, dtype=torch.float64), x, y, DECAY)
+    x[3, 1] = torch.inf
+    after = update_class_moments(moments, x, y, DECAY)
+    torch.testing.assert_close(after.mean, moments.mean)
+    torch.testing.assert_close(after.within * after.unit**2, moments.within * moments.unit**2)
+
+
+@pytest.mark.parametrize(
+    ("classes", "batch", "width"), [(2, 64, 8), (100, 256, 8), (10_000, 256, 8)]
+)
+@pytest.mark.parametrize("spread", [1.0, 0.3])
+def test_few_samples_of_a_class_bias_neither_covariance_nor_signal(classes, batch, width, spread):
+    """At 10,000 classes in batches of 256 the statistics hold two and a half samples of each."""
+    moments = empty_class_moments(classes, width, dtype=torch.float64)
+    for step in range(400):
+        x, y = draw(batch, classes, seed=step, spread=spread, width=width)
+        moments = update_class_moments(moments, x, y, 0.99)
+    found, square = signal(moments), moments.unit.item() ** 2
+    within = found.within.trace().item() * square / width
+    assert within == pytest.approx(1, abs=0.03)
+    true = spread**2 * torch.randn(
+        classes, width, generator=torch.Generator().manual_seed(99), dtype=torch.float64
+    )
+    true = true / spread
+    shares = moments.mass / moments.mass.sum()
+    between = (shares @ (true - shares @ true).square().sum(1)).item()
+    got = found.between.item() * square * (classes - 1)
+    # From little signal only what chance can't explain is told from noise.
+    chance = width * (moments.squares / moments.mass.clamp_min(1e-300)).sum() / moments.mass.sum()
+    assert got == pytest.approx(max(between, chance.item()), rel=0.1)
+
+
+@given(
+    st.integers(2, 8), st.integers(1, 40), st.floats(0.01, 1), st.floats(0, 5), st.integers(0, 99)
+)
+def test_noise_over_signal_is_bounded(classes, each, ridge, spread, seed):
+    """docs/backgrounds.md: at most 1 + λ_max(Σ_W) / (ρ·β) times what it was before."""
+    x, y = draw(each * classes, classes, seed=seed, spread=spread)
+    background = Within(WIDTH, classes, ridge=ridge, dtype=torch.float64)
+    background.observe(x, y)
+    within, between = signal(background.moments)
+    seen = y.unique()
+    if len(seen) < 2:
+        return
+    means = torch.stack([x[y == c].mean(0) for c in seen])
+    shares = torch.stack([(y == c).double().mean() for c in seen])
+    offsets = means - shares @ means
+    scatter = (shares[:, None] * offsets).T @ offsets
+    unit = background.moments.unit.item() ** 2
+    noise, factor = within * unit, background.whitening
+    before = noise.trace() / scatter.trace()
+    after = (factor @ noise @ factor.T).trace() / (factor @ scatter @ factor.T).trace()
+    largest = torch.linalg.eigvalsh(noise)[-1]
+    assert after <= before * (1 + largest / (ridge * between * unit)) * (1 + 1e-9)
+
+
+def test_where_classes_have_collapsed_nothing_is_whitened():
+    means = torch.randn(5, WIDTH, dtype=torch.float64)
+    targets = torch.arange(50) % 5
+    background = Within(WIDTH, 5, dtype=torch.float64)
+    background.observe(means[targets], targets)
+    factor = background.whitening / background.whitening[0, 0]
+    torch.testing.assert_close(factor, torch.eye(WIDTH, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("features", "targets"),
+    [
+        (torch.ones(6, WIDTH), torch.arange(6) % 2),  # constant
+        (torch.randn(6, WIDTH), torch.zeros(6, dtype=torch.int64)),  # one class
+        (torch.randn(6, WIDTH), torch.full((6,), -100)),  # nothing that counts
+        (torch.randn(0, WIDTH), torch.zeros(0, dtype=torch.int64)),
+        (torch.randn(1, WIDTH), torch.zeros(1, dtype=torch.int64)),
+    ],
+)
+def test_without_a_signal_no_direction_is_lifted_above_another(features, targets):
+    background = Within(WIDTH, 2)
+    background.observe(features, targets)
+    assert torch.isfinite(background.whitening).all()
+    factor = background.whitening / background.whitening[0, 0]
+    torch.testing.assert_close(factor, torch.eye(WIDTH))
+
+
+def test_every_class_seen_once_is_all_signal():
+    background = Within(WIDTH, 3, dtype=torch.float64)
+    background.observe(torch.randn(3, WIDTH, dtype=torch.float64), torch.arange(3))
+    factor = background.whitening / background.whitening[0, 0]
+    torch.testing.assert_close(factor, torch.eye(WIDTH, dtype=torch.float64))
+
+
+def test_rare_classes_count_by_their_samples():
+    """A hundred samples of one class and two of another: the second hardly moves Σ_W."""
+    x, y = draw(400, 2, spread=3.0)
+    rare = torch.cat([(y == 0).nonzero()[:100], (y == 1).nonzero()[:2]]).flatten()
+    background = Within(WIDTH, 2, dtype=torch.float64)
+    background.observe(x[rare], y[rare])
+    within = signal(background.moments).within * background.moments.unit**2
+    own = torch.cov(x[rare][:100].T)
+    assert torch.linalg.matrix_norm(within - own) < 0.1 * torch.linalg.matrix_norm(own)
+
+
+def test_a_million_classes_need_memory_for_their_means_only():
+    background = Within(2, 1_000_000)
+    background.observe(torch.randn(8, 2), torch.arange(8) * 100_000)
+    numbers = sum(buffer.numel() for buffer in background.buffers())
+    assert numbers < 4_000_100
+    assert torch.isfinite(background.whitening).all()
+
+
+def test_options_that_can_not_be_are_named():
+    with pytest.raises(ValueError, match="ridge must lie in"):
+        Within(2, 2, ridge=0)
+    with pytest.raises(ValueError, match="num_classes"):
+        Within(2, 1)
+    with pytest.raises(ValueError, match="unknown method 'svd'"):
+        Within(2, 2, method="svd")
