@@ -32,6 +32,7 @@ def test_a_short_run_leaves_a_complete_directory(head, tmp_path):
     assert all(math.isfinite(value) for row in rows for value in row.values())
 
     model = make_classifier(config, 1, 8, 10)
+    resolved = " ".join(repr(model.head).split())
     model.load_state_dict(load_file(run.weights_path))
     assert float(model.head.temperature) == pytest.approx(result["temperature"])
     assert sum(p.numel() for p in model.parameters()) == result["parameters"]
@@ -40,6 +41,7 @@ def test_a_short_run_leaves_a_complete_directory(head, tmp_path):
     facts = yaml.safe_load(run.config_path.read_text())["run"]
     assert facts["class_names"] == list("0123456789")
     assert facts["data_digest"] == result["data_digest"]
+    assert facts["head"] == resolved
 
 
 def test_what_tensorboard_shows_is_what_the_table_says(tmp_path):

@@ -146,7 +146,9 @@ class _Training:
                 self.run.write_metrics(progress.history)
         elif self.first:
             self.run.path.mkdir(parents=True, exist_ok=True)
-            self.run.start(config, self.inputs.facts())
+            # What its options came to, whatever the defaults of another version are.
+            head = " ".join(repr(self.model.head).split())
+            self.run.start(config, {**self.inputs.facts(), "head": head})
         step = made.step()
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
