@@ -182,9 +182,9 @@ def check_classes(count: int) -> int:
         return check_count("num_classes", count, 2)
     except ValueError as error:
         raise ValueError(
-            f"{error}: with one class there is nothing to tell apart, and the cross-entropy is always 0. To "
-            "tell one class from everything else, give two (the class, the rest), or use "
-            "torchlace.detection (ACEDetector, OpenSet)"
+            f"{error}: with one class there is nothing to tell apart, and the cross-entropy is "
+            "always 0. To tell one class from everything else, give two (the class, the rest), or "
+            "use torchlace.detection (ACEDetector, OpenSet)"
         ) from None
 
 
