@@ -89,7 +89,7 @@ BREAKS = {
     "endless layer": (
         "config.yaml",
         rewrite(lambda values: values.update(embedding=10**12)),
-        "is of a model that can't be made here",
+        "embedding must be at most",
     ),
     "deep result": ("result.json", lambda path: path.write_bytes(DEEP), "it is nested too deep"),
     "lost digest of the config": (
