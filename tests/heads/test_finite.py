@@ -88,7 +88,7 @@ def test_what_is_finite_stays_finite(case, data):
         try:
             check_step(head, data.draw(features(dtype)), y, **options)
         except ValueError as error:
-            if re.match(r"(features are as large as|weight goes from) \d", str(error)):
+            if re.match(r"(features (are as large as|lie up to)|weight goes from) \d", str(error)):
                 return
             raise
 
@@ -134,10 +134,16 @@ def test_features_that_a_whitening_of_others_would_make_infinite(name):
     head, (x, y) = make(lace_on(name), dtype=torch.float32), batch(dtype=torch.float32)
     check_step(head.train(), 1e-20 * x, y)
     check_step(head.eval(), x, y)
-    with pytest.raises(
-        ValueError, match=r"as large as .* would whiten them to .*, so much smaller"
-    ):
+    with pytest.raises(ValueError, match=r"lie up to .* would whiten that to .*, so much smaller"):
         head(1e30 * x)
+
+
+def test_a_mean_that_a_whitening_of_others_would_make_infinite():
+    head = make(lace_on("one-vs-one"), dtype=torch.float32).train()
+    for size, label in ((1e29, 0), (0.0, 1), (0.0, 1)):
+        check_step(head, torch.full((1, WIDTH), size), torch.tensor([label]))
+    with pytest.raises(ValueError, match=r"lie up to 1e\+29 from the mean"):
+        head.loss(torch.full((1, WIDTH), 1e-20), torch.tensor([2]))
 
 
 @every_case

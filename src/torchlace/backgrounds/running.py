@@ -93,14 +93,17 @@ class Running(Background):
     def check_scale(self, features: Tensor) -> None:
         """Raise for features that whitening would make too large, where values are looked at."""
         size, most = largest_seen(features), float(torch.finfo(features.dtype).max)
+        if self.has_mean and size > 0:
+            size = max(size, largest_seen(self.running_mean))
         if size <= most**0.25:  # within reach of any whitening
             return
         whitened = size * self._gain().item()
         if not whitened <= most**0.9:
             raise ValueError(
-                f"features are as large as {size:.2g}, and {type(self).__name__} would whiten them "
-                f"to {whitened:.2g}, so much smaller are those it was estimated from; the network "
-                "diverged or its input is on another scale: normalise the features"
+                f"features lie up to {size:.2g} from the mean of the background, and "
+                f"{type(self).__name__} would whiten that to {whitened:.2g}, so much smaller are "
+                "the deviations it was estimated from; the network diverged or its input is on "
+                "another scale: normalise the features"
             )
 
     def refresh(self) -> None:
