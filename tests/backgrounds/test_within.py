@@ -1,10 +1,14 @@
 """The background within classes: its statistics, its ridge, and what it promises."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
 
+import torchlace as tl
 from torchlace.backgrounds import Within
 from torchlace.functional import empty_class_moments, signal, update_class_moments
 
@@ -182,3 +186,29 @@ def test_options_that_can_not_be_are_named():
         Within(2, 1)
     with pytest.raises(ValueError, match="unknown method 'svd'"):
         Within(2, 2, method="svd")
+
+
+def test_it_learns_what_a_linear_layer_learns_where_whitening_all_does_not():
+    """Thirty features of breast_cancer, thirty epochs of Adam, as benchmarks/fixed_features.py."""
+    x, y = load_breast_cancer(return_X_y=True)
+    x = torch.tensor((x - x.mean(0)) / x.std(0), dtype=torch.float32)
+    y = torch.tensor(y)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+    train, test = order[:400], order[400:]
+    right = {}
+    for name, make in {
+        "linear": tl.Softmax,
+        "total": tl.LACE,
+        "within": partial(tl.LACE, background="within"),
+    }.items():
+        torch.manual_seed(0)
+        head = make(30, 2)
+        optimizer = torch.optim.Adam(head.parameters(), lr=1e-3)
+        for _ in range(30):
+            for chosen in train[torch.randperm(len(train))].split(50):
+                optimizer.zero_grad()
+                head.loss(x[chosen], y[chosen]).backward()
+                optimizer.step()
+        right[name] = (head.eval().predict(x[test]) == y[test]).double().mean().item()
+    assert right["within"] > right["linear"] - 0.02
+    assert right["within"] > right["total"] + 0.02

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_classes, check_number
+from torchlace.backgrounds.estimated import Method
 from torchlace.backgrounds.running import Running, constant_when_compiled
 from torchlace.functional import cholesky_whitening, newton_schulz_whitening
 from torchlace.functional.class_moments import (
@@ -15,8 +16,6 @@ from torchlace.functional.class_moments import (
     update_class_moments,
 )
 from torchlace.functional.moments import Decay
-
-Method = str
 
 # Of the mean variance: keeps fp32 factors finite where classes can hardly be told apart.
 _LEAST_RIDGE = 1e-4
@@ -31,8 +30,8 @@ class Within(Running):
 
     It whitens by Σ = Σ_W + ρ·β·I, where Σ_W is the covariance of the samples about the means of
     their classes and β the variance between these means, in each of the directions they span. The
-    variance that tells classes apart is never lifted away, and noise is not lifted above it: noise
-    over signal after whitening is at most 1 + λ_max(Σ_W) / (ρ·β) times what it was before.
+    variance that tells classes apart is never divided away, and noise over signal after whitening
+    is at most 1 + λ_max(Σ_W) / (ρ·β) times what it was before.
 
     Args:
         in_features: width of the features.
