@@ -17,6 +17,10 @@ from torchlace.training import readers, seals
 from torchlace.training.config import TrainConfig
 
 
+# Runs without digests that were warned of: once each.
+_told: set[Path] = set()
+
+
 class RunError(Exception):
     """A run can't be started, continued or read; the message says why and what to do."""
 
@@ -124,12 +128,14 @@ class Run:
         if seal.intact:
             return content
         if not seal.digest and not self._promises_digests():
-            warnings.warn(
-                f"{self.path} was made before files of runs carried digests: whether they are what "
-                "was written can't be told",
-                UserWarning,
-                stacklevel=1,  # one place, so that it is said once of a run
-            )
+            if self.path.absolute() not in _told:
+                _told.add(self.path.absolute())
+                warnings.warn(
+                    f"{self.path} was made before files of runs carried digests: whether they are "
+                    "what was written can't be told",
+                    UserWarning,
+                    stacklevel=2,
+                )
             return content
         reason = "its content is not what was written" if seal.digest else "its digest is gone"
         accept = _acceptance(content, seal) if path == self.config_path else ""
