@@ -16,7 +16,6 @@ from torchlace import _files
 from torchlace.training import readers, seals
 from torchlace.training.config import TrainConfig
 
-
 # Runs without digests that were warned of: once each.
 _told: set[Path] = set()
 
