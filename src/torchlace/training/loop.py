@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def train(
     if not first:
         reporter = Silent()
     lock = Lock(run.path, LOCK)
-    with together(fabric) as company, _leaving_nothing(run) if first else nullcontext():
+    with together(fabric) as company:
         try:
             if first:
                 _make_folder(run)
@@ -83,7 +83,7 @@ def train(
             fabric.barrier()
             return training.run_to_end()
         finally:
-            lock.remove()
+            lock.remove()  # and a folder in which nothing could begin
 
 
 @contextmanager
