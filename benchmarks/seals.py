@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torchvision.models import resnet18
 
-from torchlace.training import Run, TrainConfig, checkpoint, seals, train
+from torchlace.runs import Run, TrainConfig, seals
+from torchlace.training import checkpoint, train
 
 EPOCHS, REPEATS = 40, 5
 

@@ -9,8 +9,8 @@ import pytest
 from torchlace import _files
 from torchlace.data import DataError, packs
 from torchlace.experiments import remote
+from torchlace.runs.run import write_whole
 from torchlace.training import RunError, TrainConfig, train
-from torchlace.training.rundir import write_whole
 
 WRITERS = [_files.write_whole, write_whole]
 

@@ -60,6 +60,7 @@ _ELSEWHERE = {
     "inspection": "",
     "models": "",
     "report": "",
+    "runs": "",
     "training": "",
 }
 

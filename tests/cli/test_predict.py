@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from training.processes import torchlace
 
 from torchlace.training import Run
-from torchlace.training.checkpoint import write_weights
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def test_a_temperature_at_which_all_probabilities_are_equal_changes_no_order(pla
     run = Run(tmp_path / "run")
     weights = load_file(run.weights_path)
     weights["head.temperature"] = torch.full_like(weights["head.temperature"], 1e9)
-    write_weights(run, weights)
+    run.write_weights(weights)
     command = ("predict", "run", place / "pictures", "--json")
     cool, hot = (torchlace(*command, folder=folder).json() for folder in (place, tmp_path))
     assert len({each["probability"] for found in hot for each in found["classes"]}) == 1

@@ -19,7 +19,8 @@ from cli.pictures import as_npz, write
 from experiments.grids import GRID
 from training.processes import QUIET, Command, torchlace
 
-from torchlace.training.locks import LOCK, Lock
+from torchlace.runs import Lock
+from torchlace.runs.files import LOCK
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE1 = f"{RESULTS}/table1.jsonl"

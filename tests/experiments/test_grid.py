@@ -25,8 +25,9 @@ from torchlace.experiments import (
 from torchlace.experiments.cells import Task, require_layouts
 from torchlace.experiments.engines import LocalEngine
 from torchlace.experiments.state import longest_first
+from torchlace.runs import Lock
+from torchlace.runs.files import CLAIM, LOCK
 from torchlace.training import Run, TrainConfig
-from torchlace.training.locks import CLAIM, LOCK, Lock
 
 
 def tasks(count):

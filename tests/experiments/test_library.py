@@ -12,8 +12,8 @@ from torchlace.experiments import experiment_names, load_experiment, unique_task
 from torchlace.experiments.cells import require_data, run_name
 from torchlace.experiments.experiment import require_backbones
 from torchlace.experiments.records import SCORES
+from torchlace.runs.config import EXECUTION
 from torchlace.training import TrainConfig
-from torchlace.training.config import EXECUTION
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from torchlace.experiments import (
     unique_tasks,
 )
 from torchlace.experiments.cells import Task
-from torchlace.experiments.state import FAILED
 from torchlace.experiments.statistics import unpack_right
+from torchlace.runs import Lock
+from torchlace.runs.files import LOCK
 from torchlace.training import Run, RunError, TrainConfig
-from torchlace.training.locks import LOCK, Lock
 
 RESULTS = Path(__file__).parents[2] / "results"
 CONFIG = TrainConfig(backbone="small-cnn", epochs=2)
@@ -80,7 +80,7 @@ def test_committed_results_fill_their_table():
 def test_every_run_that_was_started_has_a_line(tmp_path):
     configs = [dataclasses.replace(CONFIG, seed=seed, root="/data") for seed in range(4)]
     start(tmp_path, configs[0]).finish(RESULT)
-    (start(tmp_path, configs[1]).path / FAILED).write_text("RunError: the loss became nan\n")
+    start(tmp_path, configs[1]).failure_path.write_text("RunError: the loss became nan\n")
     start(tmp_path, configs[2], epochs=1)
     found = collect_records([Task(config) for config in configs], "mine", tmp_path)
     text = to_lines(found.values())

@@ -3,8 +3,8 @@ from inspection.runs import copied
 from training.rewriting import rewrite_json, rewrite_settings
 
 from torchlace.inspection import inspect, load_run
+from torchlace.runs.seals import BLANK, sealed, sealed_text
 from torchlace.training import Run, RunError
-from torchlace.training.seals import BLANK, sealed, sealed_text
 
 
 @pytest.fixture

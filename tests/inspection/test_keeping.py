@@ -13,9 +13,8 @@ from training.rewriting import rewrite_json
 
 from torchlace.data import MissingDataError
 from torchlace.inspection import embedding, extraction, inspect
+from torchlace.runs.seals import BLANK, read_seal, sealed_text
 from torchlace.training import Run, RunError
-from torchlace.training.checkpoint import write_weights
-from torchlace.training.seals import BLANK, read_seal, sealed_text
 
 
 class Notes:
@@ -124,7 +123,7 @@ def test_other_weights_are_examined_anew(run, passes):
     first = inspect(run, device="cpu")
     weights = load_file(run / "best.safetensors")
     weights["head.weight"] = weights["head.weight"].flip(0)
-    write_weights(Run(run), weights)
+    Run(run).write_weights(weights)
     second = inspect(run, device="cpu")
     assert len(passes) == 2
     assert torch.allclose(second.logits, first.logits.flip(1), atol=1e-5)
@@ -186,7 +185,7 @@ def test_a_network_that_diverged_is_said(run):
     weights = load_file(run / "best.safetensors")
     first = next(name for name, value in weights.items() if name.startswith("backbone"))
     weights[first] = torch.full_like(weights[first], torch.nan)
-    write_weights(Run(run), weights)
+    Run(run).write_weights(weights)
     with pytest.raises(RunError, match="NaN or infinite features"):
         inspect(run, device="cpu")
     assert not (run / "features.safetensors").exists()

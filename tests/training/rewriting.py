@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from safetensors.torch import load_file, save_file
 
-from torchlace.training.seals import BLANK, sealed_text
+from torchlace.runs.seals import BLANK, sealed_text
 
 # What a run finds out at its start, where a test does not care.
 FACTS = {

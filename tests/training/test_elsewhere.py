@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.inspection import load_run
+from torchlace.runs.run import Run
 from torchlace.training import RunError, Silent, TrainConfig, train
 from torchlace.training.checkpoint import checkpoint_state, load_checkpoint, write_checkpoint
 from torchlace.training.progress import Progress
-from torchlace.training.rundir import Run
 
 
 def progress(epochs):
@@ -129,7 +129,7 @@ def test_the_average_counts_the_steps_of_the_model(tmp_path):
 def test_pretrained_weights_are_fetched_once(tmp_path, monkeypatch):
     asked = []
     import torchlace.training.assembly as assembly
-    from torchlace.training.parts import make_classifier
+    from torchlace.runs import make_classifier
 
     def remember(config, *arguments):
         asked.append(config.pretrained)

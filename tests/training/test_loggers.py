@@ -7,9 +7,9 @@ import pytest
 from training.processes import metrics, torchlace
 from training.stopping import Recorder, StopAfter, StoppedError
 
+from torchlace.runs.run import Run
 from torchlace.training import InterruptedRun, RunError, TrainConfig, train
 from torchlace.training.loggers import Loggers, _WandB
-from torchlace.training.rundir import Run
 
 SHORT = ("train", "--backbone", "small-cnn", "--head", "softmax", "--epochs", "2", "--run", "run")
 CONFIG = TrainConfig(head="softmax", epochs=2, loggers=("mlflow",))

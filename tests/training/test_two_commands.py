@@ -7,8 +7,9 @@ import pytest
 from training.processes import outcome
 from training.stopping import StopAfter, StoppedError
 
+from torchlace.runs import Lock
+from torchlace.runs.files import LOCK
 from torchlace.training import RunError, Silent, TrainConfig, loop, train
-from torchlace.training.locks import LOCK, Lock
 
 FIRST, SECOND = TrainConfig(epochs=2, seed=3), TrainConfig(epochs=2, seed=4)
 

@@ -10,9 +10,9 @@ import torch
 from training.processes import metrics, outcome, torchlace
 from training.stopping import StopAfter, StoppedError
 
+from torchlace.runs.run import write_whole
+from torchlace.runs.seals import sealed
 from torchlace.training import Run, RunError, TrainConfig, train
-from torchlace.training.rundir import write_whole
-from torchlace.training.seals import sealed
 
 CONFIG = TrainConfig(epochs=2)
 # config; checkpoint, weights, metrics of two epochs; weights with their temperature; result

@@ -188,6 +188,6 @@ def _first_line(error: Exception) -> str:
 def _expected(error: Exception) -> bool:
     if isinstance(error, (ValueError, TypeError, OSError, ImportError)):
         return True
-    from torchlace.training import RunError
+    from torchlace.runs import RunError
 
     return isinstance(error, RunError)

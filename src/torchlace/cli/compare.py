@@ -39,8 +39,8 @@ def compare(
     """
     with plain_errors():
         from torchlace.inspection import inspect
-        from torchlace.report.finding import find_runs
-        from torchlace.training import RunError
+        from torchlace.runs import RunError
+        from torchlace.runs.find import find_runs
 
         rows: list[dict[str, Any]] = []
         with watching() as watcher:

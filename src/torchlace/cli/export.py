@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from torchlace.cli.common import plain_errors, say
+from torchlace.runs.files import ONNX
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write.", show_default="RUN/model.onnx"),
+        typer.Option("--out", "-o", help="File to write.", show_default=f"RUN/{ONNX}"),
     ] = None,
 ) -> None:
     """Write a trained run as an ONNX file, checked by ONNX Runtime.
@@ -22,11 +23,11 @@ def export(
     It takes uint8 images of the run's size, (N, C, H, W), and gives scores and probabilities.
     """
     with plain_errors():
-        path = out or run / "model.onnx"
+        path = out or run / ONNX
         if path.suffix != ".onnx":
             raise ValueError(f"--out must end in .onnx, got {path}")
         from torchlace.export import export_onnx
-        from torchlace.inspection import load_run
+        from torchlace.runs import load_run
 
         loaded = load_run(run, "cpu")
         loaded.run.result()  # an unfinished run is not calibrated yet

@@ -18,8 +18,7 @@ from torchlace.cli.common import plain_errors, print_json, print_table, say
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from torchlace.inspection import LoadedRun
-    from torchlace.training import Run
+    from torchlace.runs import LoadedRun, Run
 
 _BATCH = 256
 
@@ -39,7 +38,7 @@ def predict(
     with plain_errors():
         if as_json and as_csv:
             raise ValueError("--json and --csv are two forms of the same output: choose one")
-        from torchlace.inspection import load_run
+        from torchlace.runs import load_run
 
         files = _files(images)
         loaded = load_run(run, device)
@@ -145,7 +144,7 @@ def _decode(
 
 
 def _unfinished(run: Run) -> str:
-    from torchlace.training.progress import best_epoch
+    from torchlace.runs.readers import best_epoch
 
     history = run.epochs()
     weights = "its weights"
@@ -155,5 +154,5 @@ def _unfinished(run: Run) -> str:
     return (
         f"note: {run.path} is not finished: these are predictions of {weights}, and probabilities "
         "are not calibrated yet; to finish it: "
-        f"torchlace train --config {place}/config.yaml --run {place}"
+        f"torchlace train --config {shlex.quote(str(run.config_path))} --run {place}"
     )

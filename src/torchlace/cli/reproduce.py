@@ -14,6 +14,7 @@ import typer
 from torchlace._text import counted
 from torchlace.cli.common import plain_errors, print_json, print_table, say, say_lines
 from torchlace.cli.completion import experiments
+from torchlace.runs.files import CONFIG
 
 if TYPE_CHECKING:
     from torchlace.experiments import Experiment, Outcome, Record, Task
@@ -185,7 +186,7 @@ def _list() -> None:
 
 def _foretell(wanted: Sequence[Task], runs: Path, retry_failed: bool) -> None:
     from torchlace.experiments import State, grid_status
-    from torchlace.training import Run
+    from torchlace.runs import Run
 
     started = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
     for name, state in grid_status(wanted, runs).states.items():
@@ -214,11 +215,11 @@ def _status(
 
 
 def _account(path: Path, state: Any) -> str:
-    from torchlace.experiments.state import State, error_text, reason
-    from torchlace.training import Run
+    from torchlace.experiments.state import State, reason
+    from torchlace.runs import Run
 
     if state is State.FAILED:
-        return f"failed: {reason(error_text(path))}"
+        return f"failed: {reason(Run(path).failure())}"
     return f"running, {counted(len(Run(path).epochs()), 'epoch')} done"
 
 
@@ -287,7 +288,7 @@ def _show(
 def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
     """Say which runs of the folder the lines leave out: whoever moves them elsewhere must know."""
     known = {task.name for task in tasks}
-    found = sorted(path.parent.name for path in runs.glob("*/config.yaml")) if runs else []
+    found = sorted(path.parent.name for path in runs.glob(f"*/{CONFIG}")) if runs else []
     others = [name for name in found if name not in known]
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""

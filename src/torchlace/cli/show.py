@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from torchlace.cli.common import plain_errors, print_table, say_lines
+from torchlace.runs.files import CONFIG
 
 
 def heads() -> None:
@@ -32,10 +33,10 @@ def config(
     with plain_errors():
         import yaml
 
-        from torchlace.training import TrainConfig
+        from torchlace.runs import TrainConfig
 
         if file is not None and file.is_dir():
-            file = file / "config.yaml"
+            file = file / CONFIG
         settings = TrainConfig.from_yaml(file) if file else TrainConfig()
         values = settings.as_dict()
         for each in dataclasses.fields(settings):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchlace._lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchlace.experiments.cells import Cell, Task, unique_tasks
@@ -47,24 +48,20 @@ __all__ = [
     "unique_tasks",
 ]
 
-_PLACES = {
-    "cells": ("Cell", "Task", "unique_tasks"),
-    "engines": ("make_engine",),
-    "experiment": ("Experiment",),
-    "library": ("experiment_names", "load_experiment"),
-    "grid": ("Outcome", "run_grid"),
-    "pictures": ("Panels", "collect_curves", "collect_panels"),
-    "records": ("Record", "collect_records", "read_lines", "to_lines"),
-    "formats": ("FORMATS", "render"),
-    "state": ("State", "grid_status"),
-    "statistics": ("holm", "mean_interval", "paired_test"),
-    "tables": ("Entry", "Table", "make_table"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: a worker of a cluster that only starts a process loads no torch.
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"torchlace.experiments.{module}"), name)
-    raise AttributeError(f"module 'torchlace.experiments' has no attribute {name!r}")
+# A worker of a cluster that only starts a process loads no torch.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "cells": ("Cell", "Task", "unique_tasks"),
+        "engines": ("make_engine",),
+        "experiment": ("Experiment",),
+        "library": ("experiment_names", "load_experiment"),
+        "grid": ("Outcome", "run_grid"),
+        "pictures": ("Panels", "collect_curves", "collect_panels"),
+        "records": ("Record", "collect_records", "read_lines", "to_lines"),
+        "formats": ("FORMATS", "render"),
+        "state": ("State", "grid_status"),
+        "statistics": ("holm", "mean_interval", "paired_test"),
+        "tables": ("Entry", "Table", "make_table"),
+    },
+)

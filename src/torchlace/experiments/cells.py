@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlace.data import KNOWN, MissingDataError, data_root
-from torchlace.training import TrainConfig
+from torchlace.runs import TrainConfig
 
 _NAMED = ("data", "backbone", "head", "protocol", "seed")
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from torchlace.experiments.cells import Task
 from torchlace.experiments.remote import Files, pack, run_remotely, unpack
-from torchlace.experiments.state import note_failure
 from torchlace.experiments.worker import STOPPED, make_job
+from torchlace.runs import Run
 
 _RETRIES = 5
 
@@ -114,7 +114,7 @@ class _Remote:
         except self.ray.exceptions.RayError as error:
             if self.cancelled:
                 return STOPPED
-            note_failure(self.path, f"{type(error).__name__}: {error}")
+            Run(self.path).fail(f"{type(error).__name__}: {error}")
             return 1
         if files:
             unpack(files, self.path)

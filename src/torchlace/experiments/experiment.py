@@ -13,7 +13,7 @@ from torchlace import heads
 from torchlace._checks import check_choice, check_count
 from torchlace.data import KNOWN, data_root, near_sources
 from torchlace.experiments.cells import Cell, Task, canonical, read_config
-from torchlace.training import TrainConfig
+from torchlace.runs import TrainConfig
 
 Settings = dict[str, Any]
 _MOST_SEEDS = 10_000

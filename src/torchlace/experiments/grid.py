@@ -14,19 +14,10 @@ from types import FrameType, TracebackType
 from typing import Protocol, Self
 
 from torchlace.experiments.cells import Task
-from torchlace.experiments.state import (
-    FAILED,
-    LOG,
-    State,
-    error_text,
-    grid_status,
-    note_failure,
-    reason,
-    task_state,
-)
+from torchlace.experiments.state import State, grid_status, reason, task_state
 from torchlace.experiments.worker import STOPPED
-from torchlace.training import Run
-from torchlace.training.locks import CLAIM, Lock
+from torchlace.runs import Lock, Run
+from torchlace.runs.files import CLAIM
 
 _PAUSE = 0.1
 
@@ -182,18 +173,16 @@ class _Running:
             # Another grid may have finished it between the two looks.
             state = task_state(task, self.runs, claimed=True)
             if self._wanted(task, state):
-                (self.runs / task.name / FAILED).unlink(missing_ok=True)
-                how = "goes on" if Run(self.runs / task.name).begun else "starts"
-                self.report(f"{task.name} {how}")
-                self.active.append(
-                    _Active(task, self.engine.start(task, self.runs / task.name), claim)
-                )
+                run = Run(self.runs / task.name)
+                run.failure_path.unlink(missing_ok=True)
+                self.report(f"{task.name} {'goes on' if run.begun else 'starts'}")
+                self.active.append(_Active(task, self.engine.start(task, run.path), claim))
             else:
                 claim.release()
 
     def _wanted(self, task: Task, state: State) -> bool:
         if state is State.FAILED and not self.retry_failed:
-            self.outcome.failed[task.name] = error_text(self.runs / task.name)
+            self.outcome.failed[task.name] = Run(self.runs / task.name).failure()
             return False
         return state is not State.DONE
 
@@ -201,18 +190,18 @@ class _Running:
         code = each.handle.poll()
         if code is None:
             return False
-        name, path = each.task.name, self.runs / each.task.name
-        if code not in (0, STOPPED) and not self.heard and not (path / FAILED).exists():
-            note_failure(path, _crash(code, path))
+        name, run = each.task.name, Run(self.runs / each.task.name)
+        if code not in (0, STOPPED) and not self.heard and not run.failure_path.exists():
+            run.fail(_crash(code, run.log_path))
         each.claim.release()
         state = task_state(each.task, self.runs)
         if state is State.DONE:
             self.outcome.ran.append(name)
-            result = Run(path).result("seconds")
+            result = run.result("seconds")
             said = f"{result['test_accuracy']:.2f} % in {result['seconds']:.0f} s"
             self.report(f"{name}: {said}; {self._progress()}")
         elif state is State.FAILED:
-            self.outcome.failed[name] = error_text(path)
+            self.outcome.failed[name] = run.failure()
             self.report(f"{name} failed: {reason(self.outcome.failed[name])}")
         else:
             self.report(f"{name} stopped")
@@ -238,9 +227,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _crash(code: int, path: Path) -> str:
+def _crash(code: int, log: Path) -> str:
     end = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    log = path / LOG
     last = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
     hint = " (out of memory?)" if code == -signal.SIGKILL else ""
     return "\n".join([f"its process ended with {end}{hint}", "", *last])

@@ -12,16 +12,10 @@ from typing import Any
 
 from torchlace._checks import check_choice
 from torchlace.experiments.cells import Task, canonical, read_config, run_name
-from torchlace.experiments.state import (
-    EMBEDDINGS,
-    EVALUATION,
-    State,
-    error_text,
-    task_state,
-)
+from torchlace.experiments.state import State, task_state
 from torchlace.experiments.statistics import unpack_right
-from torchlace.training import Run, TrainConfig
-from torchlace.training.config import EXECUTION
+from torchlace.runs import Run, TrainConfig
+from torchlace.runs.config import EXECUTION
 
 Line = dict[str, Any]
 _RESULT = (
@@ -104,8 +98,7 @@ def collect_records(
 
 def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     """The line of a run directory; None if it was never started."""
-    path = runs / task.name
-    run = Run(path)
+    run = Run(runs / task.name)
     # What is not examined yet is finished all the same.
     state = task_state(dataclasses.replace(task, inspect=False, embeddings=()), runs)
     if state is State.MISSING:
@@ -130,18 +123,18 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     else:
         line |= {"epochs": len(history), "seconds": history[-1]["seconds"] if history else 0.0}
         if state is State.FAILED:
-            line["error"] = error_text(path)
+            line["error"] = run.failure()
     line["config"] = config.as_dict()
     line["validation"] = {
         "loss": [round(row["val_loss"], 6) for row in history],
         "accuracy": [round(row["val_accuracy"], 4) for row in history],
     }
-    if state is State.DONE and (path / EVALUATION).exists():
-        scores = run.read_json(path / EVALUATION)
+    if state is State.DONE and run.evaluation_path.exists():
+        scores = run.read_json(run.evaluation_path)
         line |= {name: scores[name] for name in _EVALUATION if name in scores}
-    if state is State.DONE and (path / EMBEDDINGS).exists():
-        line["embeddings"] = run.read_json(path / EMBEDDINGS)
-    return Record(line, str(path))
+    if state is State.DONE and run.embeddings_path.exists():
+        line["embeddings"] = run.read_json(run.embeddings_path)
+    return Record(line, str(run.path))
 
 
 def read_lines(path: Path | str) -> dict[str, Record]:

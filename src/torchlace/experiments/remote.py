@@ -11,13 +11,9 @@ from pathlib import Path
 
 from torchlace._files import write_whole
 from torchlace.experiments.worker import Job, Worker
+from torchlace.runs.files import CONFIG, TRAVELLING
 
 Files = dict[str, bytes]
-# What a run is made of; result.json comes last, because its presence means that all is there.
-TRAVEL = (
-    *("log.txt", "failed.txt", "config.yaml", "metrics.csv", "last.ckpt", "best.safetensors"),
-    *("evaluation.json", "embeddings.json", "result.json"),
-)
 
 
 def run_remotely(job: Job, mark: str | None, files: Files) -> tuple[int, Files]:
@@ -35,7 +31,7 @@ def run_remotely(job: Job, mark: str | None, files: Files) -> tuple[int, Files]:
         place.mkdir(parents=True, exist_ok=True)
         job = dataclasses.replace(job, path=str(place))
         # What an earlier attempt left here is at least as far.
-        if not (place / "config.yaml").exists():
+        if not (place / CONFIG).exists():
             unpack(files, place)
     code = _run(dataclasses.replace(job, environment=dict(os.environ)))
     if shared:
@@ -48,15 +44,15 @@ def run_remotely(job: Job, mark: str | None, files: Files) -> tuple[int, Files]:
 
 def pack(path: Path) -> Files:
     """The files of a run."""
-    return {name: (path / name).read_bytes() for name in TRAVEL if (path / name).exists()}
+    return {name: (path / name).read_bytes() for name in TRAVELLING if (path / name).exists()}
 
 
 def unpack(files: Files, path: Path) -> None:
     """Make a run directory what was packed: files appear whole, and others of a run go."""
-    for name in TRAVEL:
+    for name in TRAVELLING:
         if name in files:
             write_whole(path / name, methodcaller("write", files[name]))
-    for name in set(TRAVEL) - set(files):
+    for name in set(TRAVELLING) - set(files):
         (path / name).unlink(missing_ok=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from torchlace.data import KNOWN, load_data
 from torchlace.experiments.cells import Task
 from torchlace.experiments.state import State, task_state
-from torchlace.training import Run
+from torchlace.runs import Run
 
 
 def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = False) -> None:
@@ -29,7 +29,7 @@ def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = Fals
         ValueError: with the run, what it was trained on, and what to do.
 
     Example:
-        >>> from torchlace.training import TrainConfig
+        >>> from torchlace.runs import TrainConfig
         >>> require_same_data([Task(TrainConfig(data="cifar10"))], Path("nowhere"))
     """
     digest = cache(_digest)

@@ -10,11 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from torchlace.experiments.cells import Task
-from torchlace.training import Run
-from torchlace.training.locks import held
-from torchlace.training.rundir import write_whole
-
-FAILED, EVALUATION, EMBEDDINGS, LOG = "failed.txt", "evaluation.json", "embeddings.json", "log.txt"
+from torchlace.runs import Run, held
 
 
 class State(StrEnum):
@@ -49,25 +45,25 @@ def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
     """What has become of a run that a grid needs; ``claimed``: by the one who asks.
 
     Example:
-        >>> from torchlace.training import TrainConfig
+        >>> from torchlace.runs import TrainConfig
         >>> task_state(Task(TrainConfig(seed=7)), Path("nowhere")).value
         'missing'
     """
-    path = runs / task.name
-    if _complete(task, path):
+    run = Run(runs / task.name)
+    if _complete(task, run):
         return State.DONE
-    if not claimed and held(path):
+    if not claimed and held(run.path):
         return State.RUNNING
-    if (path / FAILED).exists():
+    if run.failure_path.exists():
         return State.FAILED
-    return State.CUT if Run(path).config_path.exists() else State.MISSING
+    return State.CUT if run.config_path.exists() else State.MISSING
 
 
 def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
     """State of every run, and an estimate of the time left from those that are finished.
 
     Example:
-        >>> from torchlace.training import TrainConfig
+        >>> from torchlace.runs import TrainConfig
         >>> status = grid_status([Task(TrainConfig(seed=7))], Path("nowhere"))
         >>> status.count(State.MISSING), status.seconds
         (1, None)
@@ -96,18 +92,13 @@ def longest_first(tasks: Sequence[Task], took: Mapping[str, float]) -> list[Task
         took: seconds of finished runs by their names, of these or of others like them.
 
     Example:
-        >>> from torchlace.training import TrainConfig
+        >>> from torchlace.runs import TrainConfig
         >>> tasks = [Task(TrainConfig(head=head)) for head in ("softmax", "lace")]
         >>> took = {"digits-small-cnn-lace-native-s1": 9, "digits-small-cnn-softmax-native-s1": 4}
         >>> [task.config.head for task in longest_first(tasks, took)]
         ['lace', 'softmax']
     """
     return sorted(tasks, key=lambda task: -(_expected(task, took) or 0.0))
-
-
-def error_text(path: Path) -> str:
-    """Why a run failed, and what else is known of it."""
-    return (path / FAILED).read_text().strip()
 
 
 def reason(text: str) -> str:
@@ -122,20 +113,13 @@ def reason(text: str) -> str:
     return " ".join([first, "; ".join(line.strip() for line in listed)]).strip()
 
 
-def note_failure(path: Path, text: str) -> None:
-    """Write failed.txt."""
-    write_whole(path / FAILED, lambda file: file.write(f"{text}\n".encode()))
-
-
-def _complete(task: Task, path: Path) -> bool:
-    needed = [Run(path).result_path]
-    needed += [path / EVALUATION] if task.inspect else []
-    needed += [path / EMBEDDINGS] if task.embeddings else []
+def _complete(task: Task, run: Run) -> bool:
+    needed = [run.result_path]
+    needed += [run.evaluation_path] if task.inspect else []
+    needed += [run.embeddings_path] if task.embeddings else []
     if not all(file.exists() for file in needed):
         return False
-    return not task.embeddings or set(task.embeddings) <= set(
-        Run(path).read_json(path / EMBEDDINGS)
-    )
+    return not task.embeddings or set(task.embeddings) <= set(run.read_json(run.embeddings_path))
 
 
 def _expected(task: Task, took: Mapping[str, float]) -> float | None:

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from torchlace.experiments.pictures import pack
-from torchlace.experiments.state import EMBEDDINGS, EVALUATION, FAILED, note_failure
 from torchlace.experiments.worker import STOPPED, Job
-from torchlace.training import InterruptedRun, Run, Silent, TrainConfig, train
-from torchlace.training.locks import LOCK, Lock
+from torchlace.runs import Lock, Run
+from torchlace.runs.files import LOCK
+from torchlace.training import InterruptedRun, Silent, TrainConfig, train
 
 
 def work(job: Job) -> int:
     """Run a job in this process; 0, 130 if it was stopped, or 1 with failed.txt written."""
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    path = Path(job.path)
+    run = Run(job.path)
     # One that outlived its grid ends with its epoch; until then this one waits.
-    lock = Lock(path, LOCK)
+    lock = Lock(run.path, LOCK)
     lock.acquire(wait=True)
-    (path / FAILED).unlink(missing_ok=True)
+    run.failure_path.unlink(missing_ok=True)
     try:
-        train(TrainConfig.from_dict(job.config), path, reporter=_Log(), locked=True)
+        train(TrainConfig.from_dict(job.config), run.path, reporter=_Log(), locked=True)
         # It is only needed to go on, and is by far the largest file.
-        Run(path).checkpoint_path.unlink(missing_ok=True)
-        _examine(job, path)
+        run.checkpoint_path.unlink(missing_ok=True)
+        _examine(job, run)
     except InterruptedRun as stop:
         print(stop)
         return STOPPED
     except Exception as error:
         traceback.print_exc()
-        note_failure(path, f"{type(error).__name__}: {error}")
+        run.fail(f"{type(error).__name__}: {error}")
         return 1
     finally:
         lock.release()
@@ -50,12 +49,12 @@ class _Log(Silent):
         print(text)
 
 
-def _examine(job: Job, path: Path) -> None:
-    if not job.inspect or ((path / EVALUATION).exists() and not job.embeddings):
+def _examine(job: Job, run: Run) -> None:
+    if not job.inspect or (run.evaluation_path.exists() and not job.embeddings):
         return
     from torchlace.inspection import embedding, inspect
 
-    found = inspect(path, device=job.config.get("device", "auto"))
+    found = inspect(run, device=job.config.get("device", "auto"))
     drawn: dict[str, Any] = {}
     for name in job.embeddings:
         space, method, dimension = name.split("-")
@@ -71,4 +70,4 @@ def _examine(job: Job, path: Path) -> None:
             "signatures": pack(result.signatures, np.float16),
         }
     if drawn:
-        Run(path).write_json(path / EMBEDDINGS, drawn)
+        run.write_json(run.embeddings_path, drawn)

@@ -21,6 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchlace.runs.files import LOG
+
 if TYPE_CHECKING:
     from torchlace.experiments.cells import Task
 
@@ -116,7 +118,7 @@ def _be_worker(job: Job, life: Connection) -> None:
     os.environ.update(job.environment)
     path = Path(job.path)
     path.mkdir(parents=True, exist_ok=True)
-    log = os.open(path / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    log = os.open(path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(log, stream)
     threading.Thread(target=_stop_with, args=(life,), daemon=True).start()

@@ -2,8 +2,8 @@
 
 from torchlace.inspection.embeddings import Embedded, check_method, embedding
 from torchlace.inspection.inspection import Inspection, inspect
-from torchlace.inspection.loading import LoadedRun, load_run
 from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.runs import LoadedRun, load_run
 
 __all__ = [
     "Embedded",

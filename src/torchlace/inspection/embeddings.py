@@ -21,8 +21,8 @@ from torchlace.evaluation.embedding import Method, embed, require_method
 from torchlace.inspection.inspection import Inspection
 from torchlace.inspection.keeping import keep, kept
 from torchlace.inspection.watching import Quiet, Watcher
-from torchlace.training import seals
-from torchlace.training.rundir import Run
+from torchlace.runs import Run, seals
+from torchlace.runs.files import embedding_file
 
 FORMAT = 1
 
@@ -116,7 +116,7 @@ def draw(labels: Tensor, samples: int, seed: int) -> Tensor:
 
 
 def _path(run: Path, space: str, method: str, dim: int) -> Path:
-    return run / f"embedding-{space}-{method}-{dim}d.npz"
+    return run / embedding_file(space, method, dim)
 
 
 def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:

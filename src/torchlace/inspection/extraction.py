@@ -12,12 +12,11 @@ from torch import Tensor
 from torchlace._checks import checks
 from torchlace.data import DataError, ImageData
 from torchlace.inspection import keeping
-from torchlace.inspection.loading import LoadedRun, file_digest, read_data
 from torchlace.inspection.watching import Watcher
-from torchlace.training import Run, RunError, seals
+from torchlace.runs import Run, RunError, seals
+from torchlace.runs.load import LoadedRun, file_digest, read_data
 from torchlace.training.batches import Batches, prepared
 
-NAME = "features.safetensors"
 _TENSORS = ("features", "logits", "labels")
 _BATCH = 512
 
@@ -57,7 +56,7 @@ def extract(loaded: LoadedRun, watcher: Watcher, *, root: Path | None, refresh: 
     if kept is not None and kept.key["data"] == data.digest:
         return kept
     found = _pass_through(loaded, data, {"weights": weights, "data": data.digest}, watcher)
-    keeping.keep(loaded.run.path / NAME, _packed(found), watcher)
+    keeping.keep(loaded.run.features_path, _packed(found), watcher)
     return found
 
 
@@ -116,7 +115,7 @@ def _kept(run: Run, weights: str, watcher: Watcher) -> Extracted | None:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    content = keeping.kept(run, run.path / NAME, watcher)
+    content = keeping.kept(run, run.features_path, watcher)
     try:
         tensors, key = load(content or b""), seals.tensor_metadata(content or b"")
         if key.get("weights") != weights or "data" not in key:

@@ -23,14 +23,13 @@ from torchlace.evaluation import (
 from torchlace.functional import unit
 from torchlace.inspection.extraction import Extracted, extract
 from torchlace.inspection.keeping import keep, kept
-from torchlace.inspection.loading import load_run
 from torchlace.inspection.spaces import Spaces, spaces
 from torchlace.inspection.watching import Quiet, Watcher
-from torchlace.training import Run, TrainConfig
-from torchlace.training.readers import read_object
-from torchlace.training.rundir import versions
+from torchlace.runs import Run, TrainConfig
+from torchlace.runs.load import load_run
+from torchlace.runs.readers import read_object
+from torchlace.runs.run import versions
 
-NAME = "evaluation.json"
 # Raised whenever a figure changes its meaning, so that those written before are made anew.
 FORMAT = 1
 # Of percentages.
@@ -115,8 +114,8 @@ def inspect(
     if scores is None:
         scores = _finite(_scores(found, seen, temperature, watcher))
         scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
-        keep(run.path / NAME, [run.json_content(scores)], watcher)
-    _compare(scores, result, loaded.facts, watcher)
+        keep(run.evaluation_path, [run.json_content(scores)], watcher)
+    _compare(scores, run, result, loaded.facts, watcher)
     return Inspection(
         path=run.path,
         config=loaded.config,
@@ -165,7 +164,7 @@ def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher
 
 
 def _kept(run: Run, key: dict[str, str], watcher: Watcher) -> dict[str, Any] | None:
-    content = kept(run, run.path / NAME, watcher)
+    content = kept(run, run.evaluation_path, watcher)
     try:
         scores = read_object(content.decode()) if content else {}
         made = dict(scores["made_from"])
@@ -177,15 +176,19 @@ def _kept(run: Run, key: dict[str, str], watcher: Watcher) -> dict[str, Any] | N
 
 
 def _compare(
-    scores: dict[str, Any], result: dict[str, Any], facts: dict[str, Any], watcher: Watcher
+    scores: dict[str, Any],
+    run: Run,
+    result: dict[str, Any],
+    facts: dict[str, Any],
+    watcher: Watcher,
 ) -> None:
     """Say so where the accuracy is not the one that the run ended with."""
     here, then = scores["accuracy"], result["test_accuracy"]
     same_data = scores["made_from"]["data"] == facts["data_digest"]
     if same_data and abs(here - then) > _ROUNDING:
         watcher.message(
-            f"note: the accuracy is {here:.4f} % here and {then:.4f} % in result.json; another "
-            "device or precision changes a few decisions, anything else should not"
+            f"note: the accuracy is {here:.4f} % here and {then:.4f} % in {run.result_path.name}; "
+            "another device or precision changes a few decisions, anything else should not"
         )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchlace.inspection.watching import Watcher
-from torchlace.training import seals
-from torchlace.training.rundir import Run, RunError, write_whole
+from torchlace.runs import Run, RunError, seals, write_whole
 
 _NOT_OURS = (errno.EROFS, errno.EACCES, errno.EPERM)
 

@@ -1,11 +1,9 @@
 """Configuration, training loop, run directories."""
 
-from torchlace.training.config import TrainConfig
+from torchlace.runs import Run, RunError, TrainConfig, make_classifier
 from torchlace.training.loop import train
-from torchlace.training.parts import make_classifier
 from torchlace.training.progress import InterruptedRun
 from torchlace.training.reporting import Reporter, Silent
-from torchlace.training.rundir import Run, RunError
 
 __all__ = [
     "InterruptedRun",

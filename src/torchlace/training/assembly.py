@@ -10,17 +10,17 @@ import torch
 from torch import nn
 
 from torchlace.models import Classifier
-from torchlace.training.config import TrainConfig
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.load import make_classifier
+from torchlace.runs.run import RunError
 from torchlace.training.device import OneDevice
 from torchlace.training.inputs import Inputs
 from torchlace.training.parts import (
     check_settles,
     check_takes,
     compiling,
-    make_classifier,
     make_optimizer,
 )
-from torchlace.training.rundir import RunError
 from torchlace.training.step import Average, EagerStep, GraphStep
 
 

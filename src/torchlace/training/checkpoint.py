@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlace.training import seals
+from torchlace.runs import Run, RunError
+from torchlace.runs.seals import sealed
 from torchlace.training.progress import Progress
-from torchlace.training.rundir import Run, RunError, damaged, write_whole
 from torchlace.training.sharding import spread_model, spread_optimizer, whole
 
 
@@ -19,29 +19,7 @@ def save_weights(run: Run, model: nn.Module, *, write: bool) -> None:
     """Write best.safetensors, the weights to use; every process takes part, one writes."""
     state = whole(model.state_dict(), keep=write)
     if write:
-        write_weights(run, state)
-
-
-def write_weights(run: Run, state: dict[str, Tensor]) -> None:
-    """Write best.safetensors from a state on the CPU."""
-    from safetensors.torch import save
-
-    state = {name: value.contiguous() for name, value in state.items()}
-    content = save(state, {"digest": seals.BLANK})
-    write_whole(run.weights_path, lambda file: file.writelines(seals.sealed_tensors(content)))
-
-
-def load_weights(run: Run, model: nn.Module) -> None:
-    """Read best.safetensors into a model."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    content = run.read(run.weights_path)
-    with damaged(run.weights_path):
-        try:
-            model.load_state_dict(spread_model(load(content), model))
-        except (SafetensorError, RuntimeError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+        run.write_weights(state)
 
 
 def checkpoint_state(
@@ -61,8 +39,7 @@ def write_checkpoint(run: Run, state: dict[str, Any]) -> None:
     # Through memory: torch's own writer would turn a full disk into another error.
     packed = io.BytesIO()
     torch.save(state, packed)
-    pieces = seals.sealed(packed.getbuffer())
-    write_whole(run.checkpoint_path, lambda file: file.writelines(pieces))
+    run.write(run.checkpoint_path, *sealed(packed.getbuffer()))
 
 
 def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:

@@ -10,10 +10,10 @@ import torch
 
 from torchlace._text import counted
 from torchlace.data import KNOWN, load_data, protocol_transforms, stratified_split
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.run import RunError, versions
 from torchlace.training.batches import Augmentation, Batches
-from torchlace.training.config import TrainConfig
 from torchlace.training.reporting import Reporter
-from torchlace.training.rundir import RunError, versions
 
 # Early stopping counts epochs; of so few steps, ten are soon over.
 _FEW_STEPS = 3

@@ -6,10 +6,10 @@ import uuid
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from torchlace.training.config import TrainConfig
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.run import Run, RunError
 from torchlace.training.progress import InterruptedRun
 from torchlace.training.reporting import Reporter
-from torchlace.training.rundir import Run, RunError
 
 Row = dict[str, Any]
 Status = Literal["finished", "failed", "stopped"]

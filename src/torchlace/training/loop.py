@@ -14,25 +14,26 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import checks
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.files import LOCK
+from torchlace.runs.load import load_weights
+from torchlace.runs.lock import Lock
+from torchlace.runs.run import Run, RunError
 from torchlace.training.assembly import Assembly, build_model
 from torchlace.training.checkpoint import (
     checkpoint_state,
     load_checkpoint,
-    load_weights,
     save_weights,
     write_checkpoint,
-    write_weights,
 )
-from torchlace.training.config import TrainConfig
 from torchlace.training.device import OneDevice
 from torchlace.training.inputs import Inputs
-from torchlace.training.locks import LOCK, Lock
 from torchlace.training.loggers import Loggers
 from torchlace.training.parts import compiling, launch, make_fabric, make_scheduler
 from torchlace.training.progress import InterruptedRun, Progress, interruptible
 from torchlace.training.reporting import Reporter, Silent
-from torchlace.training.rundir import Run, RunError
 from torchlace.training.scoring import Scoring, accuracy
+from torchlace.training.sharding import spread_model
 from torchlace.training.step import EagerStep, GraphStep, copy_clocks
 from torchlace.training.together import Together, check_shared, companion, together
 from torchlace.training.writer import Writer
@@ -241,7 +242,7 @@ class _Training:
             # The checkpoint first: a run that goes on from it has the weights, if it is the best.
             write_checkpoint(self.run, state)
             if best:
-                write_weights(self.run, state["average" if "average" in parts else "model"])
+                self.run.write_weights(state["average" if "average" in parts else "model"])
 
         self.writer.write(write)
         self.run.write_metrics(progress.history)
@@ -251,7 +252,7 @@ class _Training:
             self._check_ours()
         self.fabric.barrier()
         evaluated = self.made.evaluated
-        load_weights(self.run, evaluated)
+        load_weights(self.run, evaluated, spread_model)
         held = self.scoring.calibrate(evaluated)
         save_weights(self.run, evaluated, write=self.first)
         result = self.scoring.result(evaluated, self.progress, held)

@@ -14,28 +14,10 @@ from torch import Tensor, nn
 from torchlace._precision import evaluating
 from torchlace.backgrounds import Running
 from torchlace.models import Classifier
-from torchlace.training.config import TrainConfig
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.run import RunError
 from torchlace.training.device import PRECISIONS, OneDevice
-from torchlace.training.rundir import RunError
 from torchlace.training.sharding import shard
-
-
-def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
-    """The model of a configuration, for images of this kind."""
-    stem = config.stem
-    if stem == "auto":
-        stem = "small" if config.protocol == "native" and size <= 64 else "standard"
-    return Classifier(
-        config.backbone_name,
-        config.head,
-        classes,
-        head_options=config.head_options,
-        channels=3 if config.protocol == "paper" else channels,
-        stem=stem,
-        pretrained=config.pretrained,
-        embedding=config.embedding,
-        background_norm=config.background_norm,
-    )
 
 
 @contextmanager

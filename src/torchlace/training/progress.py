@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchlace.training.config import TrainConfig
-from torchlace.training.readers import check_history
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.readers import best_epoch, check_history
 
 
 class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is written
@@ -61,18 +61,6 @@ class Progress:
     def stopped(self, config: TrainConfig) -> bool:
         """Whether training is over."""
         return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
-
-
-def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
-    """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
-
-    Example:
-        >>> rows = [(1, 7.0, 0.5), (2, 9.0, 0.4), (3, 9.0, 0.3)]
-        >>> names = ("epoch", "val_accuracy", "val_loss")
-        >>> best_epoch([dict(zip(names, row)) for row in rows])
-        3
-    """
-    return int(max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
 
 
 @contextmanager

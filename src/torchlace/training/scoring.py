@@ -13,11 +13,11 @@ from torch.optim.swa_utils import update_bn
 
 from torchlace import heads
 from torchlace.evaluation import classification_scores
+from torchlace.runs.run import versions
 from torchlace.training.batches import Batches, prepared
 from torchlace.training.inputs import Inputs
 from torchlace.training.parts import device_name, peak_memory
 from torchlace.training.progress import Progress
-from torchlace.training.rundir import versions
 
 
 class Scoring:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from torchlace.runs.files import shared_mark
+from torchlace.runs.run import Run, RunError
 from torchlace.training.progress import InterruptedRun
-from torchlace.training.rundir import Run, RunError
 
 _POLL, _GRACE, _PATIENCE = 0.5, 3.0, 5.0
 _FAILED, _LEFT = "torchlace/failed", "torchlace/left"
@@ -121,7 +122,7 @@ def check_shared(run: Run, fabric: Any) -> None:
     """Refuse a folder that is not the same for all processes, as on machines that share no disk."""
     if fabric.world_size == 1:
         return
-    token = run.path / f".shared-{fabric.broadcast(uuid.uuid4().hex)}"
+    token = run.path / shared_mark(fabric.broadcast(uuid.uuid4().hex))
     if fabric.global_rank == 0:
         token.touch()
     fabric.barrier()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from torchlace.report.colours import palette
 from torchlace.report.style import PAGE, blank, grid, shorten, styled
-from torchlace.training.progress import best_epoch
+from torchlace.runs.readers import best_epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchlace.evaluation.embedding import Method
-from torchlace.training import RunError, TrainConfig
-from torchlace.training.progress import best_epoch
+from torchlace.runs import RunError, TrainConfig
+from torchlace.runs.files import METRICS
+from torchlace.runs.readers import best_epoch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,7 +137,7 @@ def _examine(name: str, path: Path, how: Examine, watcher: Watcher) -> Shown:
     found = inspect(path, device=how.device, root=how.root, reporter=watcher)
     if not found.history or not found.history[0].keys() >= set(COLUMNS):
         wanted = ", ".join(COLUMNS)
-        raise RunError(f"{path} is damaged or of another version: metrics.csv must hold {wanted}")
+        raise RunError(f"{path} is damaged or of another version: {METRICS} must hold {wanted}")
     spaces: tuple[Space, ...] = ("raw",) if found.whitened is None else ("raw", "whitened")
     spheres = {}
     try:
@@ -193,7 +194,7 @@ def _collections(shown: list[Shown], root: Path | None, watcher: Watcher) -> lis
 
 def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
     from torchlace.data import DataError
-    from torchlace.inspection.loading import read_data
+    from torchlace.runs.load import read_data
 
     try:
         data = read_data(run.inspection, root)

@@ -9,8 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from torchlace.report.page.gather import Shown
-from torchlace.training import TrainConfig
-from torchlace.training.config import EXECUTION
+from torchlace.runs import TrainConfig
+from torchlace.runs.config import EXECUTION
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, get_args
 
 from torchlace._checks import check_choice, check_count
 from torchlace.evaluation.embedding import Method
-from torchlace.report.finding import find_runs
 from torchlace.report.page.gather import Examine, Failed, gather
 from torchlace.report.page.render import render, require_all
+from torchlace.runs.find import find_runs
 
 if TYPE_CHECKING:
     from torchlace.inspection import Watcher
@@ -57,7 +57,7 @@ def write_report(
         watcher: told what is being done.
     """
     from torchlace.inspection import Quiet
-    from torchlace.training.rundir import RunError, write_whole
+    from torchlace.runs.run import RunError, write_whole
 
     require_all()
 

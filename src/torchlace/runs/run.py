@@ -1,4 +1,4 @@
-"""A run is a directory; its files appear whole or not at all."""
+"""A run is a directory: this is the one place that reads and writes its files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchlace import _files
-from torchlace.training import readers, seals
-from torchlace.training.config import TrainConfig
+from torchlace.runs import files, readers, seals
+from torchlace.runs.config import TrainConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Runs without digests that were warned of: once each.
 _told: set[Path] = set()
@@ -27,8 +30,9 @@ class RunError(Exception):
 class Run:
     """The directory of one run: where its files are, and the one way to read and write them.
 
-    Every file carries its own digest (:mod:`torchlace.training.seals`), and reading it says where
-    it is not what was written. Runs from before there were digests are read with a warning.
+    Every file carries its own digest (:mod:`torchlace.runs.seals`) and appears whole or not at all;
+    reading a file that is not what was written is an error. Runs from before there were digests
+    are read with a warning.
 
     Example:
         >>> Run("runs/demo").result_path.as_posix()
@@ -37,12 +41,17 @@ class Run:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.config_path = self.path / "config.yaml"
-        self.metrics_path = self.path / "metrics.csv"
-        self.checkpoint_path = self.path / "last.ckpt"
-        self.weights_path = self.path / "best.safetensors"
-        self.result_path = self.path / "result.json"
-        self.records_path = self.path / "records.json"
+        self.config_path = self.path / files.CONFIG
+        self.metrics_path = self.path / files.METRICS
+        self.checkpoint_path = self.path / files.CHECKPOINT
+        self.weights_path = self.path / files.WEIGHTS
+        self.result_path = self.path / files.RESULT
+        self.records_path = self.path / files.RECORDS
+        self.features_path = self.path / files.FEATURES
+        self.evaluation_path = self.path / files.EVALUATION
+        self.embeddings_path = self.path / files.EMBEDDINGS
+        self.failure_path = self.path / files.FAILED
+        self.log_path = self.path / files.LOG
 
     @property
     def finished(self) -> bool:
@@ -55,28 +64,15 @@ class Run:
         return self.checkpoint_path.exists() or self.finished
 
     def check_there(self) -> None:
-        """Raise where config.yaml is gone, without which the other files say nothing."""
+        """Raise if config.yaml is gone, because the other files say nothing without it."""
         if not self.config_path.exists():
             raise RunError(
                 f"{self.config_path} is gone, and nobody can tell what the other files are of: "
                 "bring it back, choose another --run, or --overwrite this one"
             )
 
-    def result(self, *needed: str) -> dict[str, Any]:
-        """The final figures, with those ``needed`` among them."""
-        if not self.finished:
-            if not self.config_path.exists():
-                raise RunError(f"{self.path} holds no run: there is no {self.result_path.name}")
-            raise RunError(
-                f"{self.path} is not finished: the command that trains it goes on with it"
-            )
-        result = self.read_json(self.result_path)
-        with damaged(self.result_path):
-            readers.check_result(result, needed)
-        return result
-
     def settings(self) -> tuple[TrainConfig, dict[str, Any]]:
-        """What it was started with, and what it found out then: classes, image size, versions."""
+        """The settings it was started with, and its facts: classes, image size, versions."""
         if not self.config_path.exists():
             raise RunError(f"{self.path} holds no run: there is no {self.config_path.name}")
         content = self.read(self.config_path)
@@ -91,6 +87,19 @@ class Run:
         """What the run found out at its start: classes, image size, statistics, versions."""
         return self.settings()[1]
 
+    def result(self, *needed: str) -> dict[str, Any]:
+        """The final figures; an error if one of those ``needed`` is not among them."""
+        if not self.finished:
+            if not self.config_path.exists():
+                raise RunError(f"{self.path} holds no run: there is no {self.result_path.name}")
+            raise RunError(
+                f"{self.path} is not finished: the command that trains it goes on with it"
+            )
+        result = self.read_json(self.result_path)
+        with damaged(self.result_path):
+            readers.check_result(result, needed)
+        return result
+
     def history(self) -> list[dict[str, Any]]:
         """The rows of metrics.csv, one for each epoch, as numbers."""
         if not self.metrics_path.exists():
@@ -104,8 +113,24 @@ class Run:
         return rows
 
     def epochs(self) -> list[dict[str, Any]]:
-        """The rows of metrics.csv, or none where no epoch is complete."""
+        """The rows of metrics.csv, or none if no epoch is complete."""
         return self.history() if self.metrics_path.exists() else []
+
+    def failure(self) -> str:
+        """Why a grid found the run failed, and what else is known of it."""
+        return self.failure_path.read_text().strip()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to use, on the CPU."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        content = self.read(self.weights_path)
+        with damaged(self.weights_path):
+            try:
+                return load(content)
+            except SafetensorError as error:
+                raise ValueError(f"{type(error).__name__}: {error}") from error
 
     def read_json(self, path: Path) -> dict[str, Any]:
         """The names and values of one of the run's JSON files."""
@@ -146,7 +171,7 @@ class Run:
 
         found = {"format": seals.FORMAT, **facts, "digest": seals.BLANK}
         text = yaml.safe_dump({**config.placed().as_dict(), "run": found}, sort_keys=False)
-        self._write_text(self.config_path, text)
+        self.write(self.config_path, seals.sealed_text(text))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write metrics.csv, one row an epoch."""
@@ -154,16 +179,31 @@ class Run:
         writer = csv.DictWriter(text, [*rows[0], "digest"], lineterminator="\n")
         writer.writeheader()
         writer.writerows([*rows[:-1], {**rows[-1], "digest": seals.BLANK}])
-        self._write_text(self.metrics_path, text.getvalue())
+        self.write(self.metrics_path, seals.sealed_text(text.getvalue()))
+
+    def write_weights(self, state: Mapping[str, Tensor]) -> None:
+        """Write best.safetensors, the weights to use, from a state on the CPU."""
+        from safetensors.torch import save
+
+        state = {name: value.contiguous() for name, value in state.items()}
+        self.write(self.weights_path, *seals.sealed_tensors(save(state, {"digest": seals.BLANK})))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write result.json: the run is complete."""
         self.write_json(self.result_path, result)
 
+    def fail(self, text: str) -> None:
+        """Write failed.txt: why a grid gives the run up."""
+        self.write(self.failure_path, f"{text}\n".encode())
+
+    @staticmethod
+    def write(path: Path, *pieces: seals.Buffer) -> None:
+        """Write one of the run's files, whole or not at all."""
+        write_whole(path, lambda file: file.writelines(pieces))
+
     def write_json(self, path: Path, values: Mapping[str, Any]) -> None:
         """Write one of the run's JSON files."""
-        content = self.json_content(values)
-        write_whole(path, lambda file: file.write(content))
+        self.write(path, self.json_content(values))
 
     @staticmethod
     def json_content(values: Mapping[str, Any]) -> bytes:
@@ -171,18 +211,11 @@ class Run:
         text = json.dumps({**values, "digest": seals.BLANK}, indent=1)
         return seals.sealed_text(text)
 
-    def _write_text(self, path: Path, text: str) -> None:
-        write_whole(path, lambda file: file.write(seals.sealed_text(text)))
-
-    def _promises_digests(self) -> bool:
-        """Whether all files of this run were written with digests."""
-        return self.config_path.exists() and seals.promised(self.config_path.read_bytes())
-
     def sweep(self) -> None:
-        """Remove what kills left half-written; only for who holds the run's lock."""
+        """Remove what kills left half-written; only for whoever holds the run's lock."""
         # Whoever examines a run may be writing too, but other files.
         for path in self.path.glob(f".*{_files.PART}"):
-            if path.name.startswith(_PARTS):
+            if files.half_written(path.name):
                 path.unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -190,30 +223,17 @@ class Run:
         # First what says that it is complete: a kill half-way leaves an unfinished run.
         self.result_path.unlink(missing_ok=True)
         for path in self.path.iterdir():
-            if path.name.startswith((*_DERIVED, *_PARTS)) or path in (
-                self.config_path,
-                self.metrics_path,
-                self.checkpoint_path,
-                self.weights_path,
-                self.result_path,
-                self.records_path,
-            ):
+            if files.replaced(path.name):
                 path.unlink(missing_ok=True)
 
-
-# Made from a run by those who watch or examine it.
-_DERIVED = (
-    *("events.out.tfevents", "features.safetensors", "evaluation.json", "embedding"),
-    "model.onnx",
-)
-_PARTS = tuple(
-    f".{name}" for name in ("config", "metrics", "last", "best", "result", "records", "shared")
-)
+    def _promises_digests(self) -> bool:
+        """Whether all files of this run were written with digests."""
+        return self.config_path.exists() and seals.promised(self.config_path.read_bytes())
 
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """What goes wrong while a run's file is read, as a RunError that names it and what to do."""
+    """Turn what goes wrong while a run's file is read into a RunError that says what to do."""
     try:
         yield
     except (ValueError, TypeError, OSError) as error:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from torchlace.runs.files import CONFIG
+
 # Deeper ones are rather those of something else.
 _DEEPEST = 4
 
@@ -23,7 +25,7 @@ def find_runs(paths: Iterable[Path | str]) -> list[Path]:
         ...     for name in ("b", "a"):
         ...         run = Path(folder, name)
         ...         run.mkdir()
-        ...         _ = (run / "config.yaml").write_text("")
+        ...         _ = (run / CONFIG).write_text("")
         ...     [run.name for run in find_runs([folder])]
         ['a', 'b']
     """
@@ -43,7 +45,7 @@ def _runs(top: Path) -> list[Path]:
         # Links last, so that a run goes by the name of where it lies.
         path, depth = (folders or links).pop()
         place = os.path.realpath(path)
-        if os.path.exists(path / "config.yaml"):
+        if os.path.exists(path / CONFIG):
             found.setdefault(place, path)
         elif depth < entered.get(place, _DEEPEST):
             entered[place] = depth

@@ -1,23 +1,34 @@
-"""Reading back what a run has left."""
+"""The trained model of a run, and the images it was trained on."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
 
 from torchlace.data import ImageData, Prepare, load_data
 from torchlace.data.augment import PAPER_CROP, PAPER_RESIZE
 from torchlace.models import Classifier
-from torchlace.training import Run, RunError, TrainConfig, make_classifier
-from torchlace.training.checkpoint import load_weights
+from torchlace.runs.config import TrainConfig
+from torchlace.runs.run import Run, RunError, damaged
 
-if TYPE_CHECKING:
-    from torchlace.inspection.inspection import Inspection
+
+class Described(Protocol):
+    """Whatever knows the settings and the facts of a run."""
+
+    @property
+    def config(self) -> TrainConfig:
+        """Its settings."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it found out at its start."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,44 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
     return LoadedRun(run, config, facts, model.to(where).eval(), prepare, where)
 
 
+def make_classifier(config: TrainConfig, channels: int, size: int, classes: int) -> Classifier:
+    """The model of a configuration, for images of this kind."""
+    stem = config.stem
+    if stem == "auto":
+        stem = "small" if config.protocol == "native" and size <= 64 else "standard"
+    return Classifier(
+        config.backbone_name,
+        config.head,
+        classes,
+        head_options=config.head_options,
+        channels=3 if config.protocol == "paper" else channels,
+        stem=stem,
+        pretrained=config.pretrained,
+        embedding=config.embedding,
+        background_norm=config.background_norm,
+    )
+
+
+def load_weights(
+    run: Run,
+    model: nn.Module,
+    spread: Callable[[dict[str, Tensor], nn.Module], dict[str, Any]] = lambda state, model: state,
+) -> None:
+    """Read best.safetensors into a model.
+
+    Args:
+        run: the run.
+        model: of the kind that the run has trained.
+        spread: what turns the weights into those of a model that is spread over devices.
+    """
+    state = run.weights()
+    with damaged(run.weights_path):
+        try:
+            model.load_state_dict(spread(state, model))
+        except RuntimeError as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
 def pick_device(name: str) -> torch.device:
     """The device of this name; ``"auto"`` is CUDA where there is one."""
     if name == "auto":
@@ -81,7 +130,7 @@ def pick_device(name: str) -> torch.device:
         raise RunError(f"there is no device {name!r} here: use cpu, cuda or auto") from None
 
 
-def read_data(seen: LoadedRun | Inspection, root: Path | None) -> ImageData:
+def read_data(seen: Described, root: Path | None) -> ImageData:
     """The images that a run was trained and tested on, or what has become of them."""
     config = seen.config
     place = root or (Path(config.root) if config.root else None)

@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torchlace._text import listed
 from torchlace._yaml import read_yaml_text
-from torchlace.training.config import TrainConfig
+from torchlace.runs.config import TrainConfig
 
 Facts = dict[str, Any]
 
@@ -77,6 +77,18 @@ def check_history(rows: Any) -> None:
     lacking = sorted({*range(1, len(rows) + 1)} - {row.get("epoch") for row in rows})
     if lacking:
         raise ValueError(f"it lacks epoch {listed(lacking)}")
+
+
+def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
+    """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
+
+    Example:
+        >>> rows = [(1, 7.0, 0.5), (2, 9.0, 0.4), (3, 9.0, 0.3)]
+        >>> names = ("epoch", "val_accuracy", "val_loss")
+        >>> best_epoch([dict(zip(names, row)) for row in rows])
+        3
+    """
+    return int(max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
 
 
 def _check_facts(facts: Facts) -> None:

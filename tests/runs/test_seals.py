@@ -17,10 +17,10 @@ from training.rewriting import without_digests
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.inspection import inspect
+from torchlace.runs.seals import BLANK, read_seal, sealed, sealed_tensors, sealed_text
 from torchlace.training import Run, RunError, TrainConfig, train
 from torchlace.training.checkpoint import load_checkpoint, write_checkpoint
 from torchlace.training.progress import Progress
-from torchlace.training.seals import BLANK, read_seal, sealed, sealed_tensors, sealed_text
 
 CONFIG = TrainConfig(epochs=2, device="cpu")
 

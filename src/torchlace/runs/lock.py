@@ -7,12 +7,13 @@ import os
 import time
 from pathlib import Path
 
+from torchlace.runs.files import CLAIM, LOCK
+
 try:
     import fcntl
 except ImportError:  # no such locks on Windows: runs are not guarded there
     fcntl = None  # type: ignore[assignment]
 
-CLAIM, LOCK = ".claim", ".lock"
 
 
 class Lock:
