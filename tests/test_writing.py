@@ -9,7 +9,7 @@ import pytest
 from torchlace import _files
 from torchlace.data import DataError, packs
 from torchlace.experiments import remote
-from torchlace.runs.run import write_whole
+from torchlace.runs import write_whole
 from torchlace.training import RunError, TrainConfig, train
 
 WRITERS = [_files.write_whole, write_whole]

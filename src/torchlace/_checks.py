@@ -7,15 +7,18 @@ by default they run on the CPU only; :func:`checks` switches them on or off ever
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from torchlace._values import check_choice as check_choice
+from torchlace._values import check_count as check_count
+from torchlace._values import check_number as check_number
 
 _mode: bool | Literal["auto"] = "auto"
 
@@ -154,28 +157,6 @@ def check_class_weight(
         )
 
 
-def check_number(
-    name: str, value: float, low: float, high: float = float("inf"), *, closed: bool = False
-) -> float:
-    """Return ``value`` if it is finite and from ``low`` to ``high``, or raise naming ``name``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    inside = low <= value <= high if closed else low < value < high
-    if not inside or math.isinf(value):
-        start, end = "[" if closed else "(", "]" if closed and high < math.inf else ")"
-        raise ValueError(f"{name} must lie in {start}{low:g}, {high:g}{end}, got {value}")
-    return float(value)
-
-
-def check_count(name: str, value: int, low: int = 1) -> int:
-    """Return ``value`` if it is an integer of at least ``low``, or raise naming ``name``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {value}")
-    return int(value)
-
-
 def check_classes(count: int) -> int:
     """Return ``count`` if it is a number of classes, two or more, or raise with what to do."""
     try:
@@ -186,24 +167,6 @@ def check_classes(count: int) -> int:
             "always 0. To tell one class from everything else, give two (the class, the rest), or "
             "use torchlace.detection (ACEDetector, OpenSet)"
         ) from None
-
-
-def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return ``value`` if it is one of ``choices``, or raise with the nearest ones."""
-    known = sorted(choices)
-    if value in known:
-        return value
-    near = _nearest(str(value), known)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise ValueError(f"unknown {name} {value!r}: {hint}known: {', '.join(known)}")
-
-
-def _nearest(value: str, known: list[str]) -> list[str]:
-    if value.lower() == "gpu" and "cuda" in known:
-        return ["cuda"]
-    names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(value.lower(), names, n=3, cutoff=0.4)
-    return [names[each] for each in near]
 
 
 def _values_visible(tensor: Tensor) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 # What a terminal acts upon instead of showing it: control characters, marks that turn the direction
 # of writing, separators of lines; and halves of characters, which can't be written at all.
@@ -31,6 +32,48 @@ def listed(names: Sequence[object]) -> str:
     """
     first = ", ".join(map(shown, names[:5]))
     return first if len(names) <= 5 else f"{first} and {len(names) - 5} more"
+
+
+# How to spell a setting, from its name, a value and the function or command that takes it.
+Spell = Callable[[str, object, str], str | None]
+_spell: Spell = lambda name, value, of: None  # noqa: E731 - replaced, not called by this name
+
+
+def setting(name: str, value: object = None, *, of: str = "") -> str:
+    """How a message names a setting: as an argument of Python, or as an option of the command line.
+
+    Args:
+        name: of the setting.
+        value: that the message proposes for it.
+        of: the function that takes it, if that is not the one which was called.
+
+    Example:
+        >>> setting("image_size"), setting("device", "cpu"), setting("overwrite", True, of="train")
+        ('image_size', 'device="cpu"', 'train(overwrite=True)')
+    """
+    spelled = _spell(name, value, of)
+    if spelled is not None:
+        return spelled
+    said = f'"{value}"' if isinstance(value, str) else str(value)
+    said = name if value is None else f"{name}={said}"
+    return f"{of}({said})" if of else said
+
+
+@contextmanager
+def spelling(spell: Spell) -> Iterator[None]:
+    """Spell settings by a function in a block; where it returns None they stay as they are.
+
+    Example:
+        >>> with spelling(lambda name, value, of: f"--{name} {value}"):
+        ...     setting("device", "cpu")
+        '--device cpu'
+    """
+    global _spell
+    before, _spell = _spell, spell
+    try:
+        yield
+    finally:
+        _spell = before
 
 
 def is_text(name: str) -> bool:

@@ -89,7 +89,10 @@ def test_progress_is_shown_where_someone_looks(place):
     [
         (("nowhere",), "nowhere holds no run: there is no config.yaml"),
         (("run", "--device", "cuda"), "there is no CUDA device here: use --device cpu"),
-        (("run", "--device", "abacus"), "there is no device 'abacus' here: use cpu, cuda or auto"),
+        (
+            ("run", "--device", "abacus"),
+            'unknown device \'abacus\': use --device cpu, "cuda" or "auto"',
+        ),
         (
             ("young",),
             "young is not finished: the command that trains it goes on with it",

@@ -80,7 +80,7 @@ def test_what_is_larger_than_the_memory_is_refused_before_it_is_read(tmp_path, m
         load_data(path)
     monkeypatch.undo()
     assert load_data(path).num_classes == 2
-    with pytest.raises(DataError, match=r"a at 9000000 × 9000000 would take .* --image-size"):
+    with pytest.raises(DataError, match=r"a at 9000000 × 9000000 would take .* image_size"):
         load_data(path, size=9_000_000)
 
 

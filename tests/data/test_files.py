@@ -139,7 +139,7 @@ def folder_with_bad_files(root):
 def test_bad_files_are_named_before_anything_is_trained(tmp_path, limit):
     root = tmp_path / "pets"
     bad = folder_with_bad_files(root)
-    with pytest.raises(BadImagesError, match=r"7 images can't be used.*--skip-bad") as caught:
+    with pytest.raises(BadImagesError, match=r"7 images can't be used.*skip_bad=True") as caught:
         load_data(root, memory_limit=limit, size=16)
     assert {each.path.relative_to(root).as_posix() for each in caught.value.bad} == bad
     reasons = {each.path.name: each.reason for each in caught.value.bad}

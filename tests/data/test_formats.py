@@ -80,7 +80,7 @@ def test_svhn(tmp_path):
 @pytest.mark.parametrize("zipped", [True, False])
 def test_idx(tmp_path, zipped):
     parts = genuine.idx(tmp_path / "in" / "FashionMNIST" / "raw", zipped=zipped)
-    with pytest.raises(DataError, match="--name"):
+    with pytest.raises(DataError, match="give name"):
         import_data(tmp_path / "in", root=tmp_path)
     pack = import_data(tmp_path / "in", "mnist", tmp_path)
     for part, (x, y) in parts.items():

@@ -120,7 +120,7 @@ def test_wrong_engines_are_named(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(ValueError, match="unknown engine 'rai': did you mean 'ray'"):
         make_engine("rai")
-    with pytest.raises(ValueError, match="there is no CUDA device here: use --device cpu"):
+    with pytest.raises(ValueError, match='there is no CUDA device here: use device="cpu"'):
         make_engine(device="cuda")
     with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
         make_engine(jobs=0)

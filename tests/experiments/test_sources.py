@@ -59,7 +59,7 @@ def test_the_same_path_elsewhere_is_another_run(closely, finished, runs, tmp_pat
     run = learn(runs, finished=finished)
     require_same_data([Task(CONFIG)], runs, closely=closely)
     monkeypatch.chdir(pack(tmp_path / "two", value=9))
-    with pytest.raises(ValueError, match="choose another folder by --runs") as error:
+    with pytest.raises(ValueError, match="choose another folder by runs") as error:
         require_same_data([Task(CONFIG)], runs, closely=closely)
     for part in (run.path, tmp_path / "one" / "photos.npz", tmp_path / "two" / "photos.npz"):
         assert str(part) in str(error.value)

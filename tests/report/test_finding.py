@@ -10,7 +10,7 @@ import pytest
 from training.processes import torchlace
 
 from torchlace.report import write_report
-from torchlace.runs.find import find_runs
+from torchlace.runs import find_runs
 from torchlace.training import TrainConfig, train
 
 

@@ -1,5 +1,3 @@
-import dataclasses
-import inspect
 import typing
 
 import pytest
@@ -8,12 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training.processes import outcome, torchlace
 
-from torchlace.cli.train import train as command
 from torchlace.training import Run, TrainConfig, train
 
-# What says how to run rather than what to run.
-OF_THE_COMMAND = {"run", "config", "overwrite", "quiet", "as_json"}
-OTHER_NAMES = {"head_option": "head_options", "log": "loggers"}
 SETTINGS = {
     "head": "arcface",
     "head_options": {"margin": 0.2},
@@ -31,12 +25,6 @@ SETTINGS = {
     "embedding": 24,
     "seed": 5,
 }
-
-
-def test_every_option_is_a_setting_and_every_setting_an_option():
-    options = {OTHER_NAMES.get(name, name) for name in inspect.signature(command).parameters}
-    settings = {each.name for each in dataclasses.fields(TrainConfig)}
-    assert options - OF_THE_COMMAND == settings
 
 
 def test_the_configuration_of_a_run_runs_it_again(tmp_path):

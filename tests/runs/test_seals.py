@@ -20,7 +20,7 @@ from torchlace.inspection import inspect
 from torchlace.runs.seals import BLANK, read_seal, sealed, sealed_tensors, sealed_text
 from torchlace.training import Run, RunError, TrainConfig, train
 from torchlace.training.checkpoint import load_checkpoint, write_checkpoint
-from torchlace.training.progress import Progress
+from torchlace.training.stopping import Progress
 
 CONFIG = TrainConfig(epochs=2, device="cpu")
 

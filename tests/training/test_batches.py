@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from torchlace.data import Augment, FileImages, MemoryImages
-from torchlace.training.batches import Augmentation, Batches
+from torchlace.training.inputs import Augmentation, Batches
 
 CPU = torch.device("cpu")
 COUNT = 53

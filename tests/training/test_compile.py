@@ -127,7 +127,7 @@ def test_two_processes_compile_too(runs, tmp_path):
 
 def test_a_model_spread_over_devices_is_not_compiled(tmp_path):
     run = tmp_path / "run"
-    with pytest.raises(RunError, match=r"--compile needs the whole model.*use --strategy ddp"):
+    with pytest.raises(RunError, match=r'compile needs the whole model.*use strategy="ddp"'):
         train(TrainConfig(**COMMON, compile=True, strategy="fsdp"), run)
     assert not run.exists()
 
@@ -140,7 +140,7 @@ def test_what_can_not_be_compiled_is_one_line_and_goes_on_without(runs, tmp_path
     (line,) = failed.err.splitlines()
     assert line.startswith("error: small-cnn can't be compiled here (")
     assert "no-such-compiler" in line
-    assert line.endswith("): start again without --compile")
+    assert line.endswith("): start again with --no-compile")
     done = torchlace(*command, folder=tmp_path)
     assert done.code == 0, done.err
     assert outcome(tmp_path / "run") == outcome(runs.eager)

@@ -46,7 +46,7 @@ def test_a_finished_run_is_left_alone_unless_asked(tmp_path):
     assert refused.code == 1
     assert refused.err == (
         "error: run was started with other settings (head: 'lace' → 'softmax', lr: 0.001 → 0.002); "
-        "choose another --run, or --overwrite it\n"
+        "choose another --run, or replace it with --overwrite\n"
     )
     elsewhere = torchlace(*command, "--device", "cpu", "--workers", 0, folder=tmp_path)
     assert elsewhere.err == again.err

@@ -7,7 +7,7 @@ import pytest
 from training.processes import metrics, torchlace
 from training.stopping import Recorder, StopAfter, StoppedError
 
-from torchlace.runs.run import Run
+from torchlace.runs import Run
 from torchlace.training import InterruptedRun, RunError, TrainConfig, train
 from torchlace.training.loggers import Loggers, _WandB
 

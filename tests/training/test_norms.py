@@ -11,7 +11,7 @@ from training.processes import fresh, metrics, outcome, torchlace
 from training.stopping import StopAfter, StoppedError
 
 from torchlace.training import TrainConfig, train
-from torchlace.training.device import OneDevice
+from torchlace.training.fabric import OneDevice
 from torchlace.training.scoring import Scoring
 
 NETWORK = {"backbone": "shufflenet_v2_x0_5", "batch_size": 256}

@@ -137,7 +137,9 @@ def test_a_run_without_its_settings_does_not_go_on(left, tmp_path):
     run.mkdir()
     shutil.copy(tmp_path / "whole" / left, run)
     before = Path(run / left).read_bytes()
-    with pytest.raises(RunError, match=r"config\.yaml is gone.*--overwrite this one"):
+    with pytest.raises(
+        RunError, match=r"config\.yaml is gone.*replace this one with overwrite=True"
+    ):
         train(FIRST, run)
     assert (run / left).read_bytes() == before
     train(FIRST, run, overwrite=True)

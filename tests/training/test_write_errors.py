@@ -10,7 +10,7 @@ import torch
 from training.processes import metrics, outcome, torchlace
 from training.stopping import StopAfter, StoppedError
 
-from torchlace.runs.run import write_whole
+from torchlace.runs import write_whole
 from torchlace.runs.seals import sealed
 from torchlace.training import Run, RunError, TrainConfig, train
 
@@ -121,7 +121,7 @@ def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(damage, half_done
     whole = half_done.checkpoint_path.read_bytes()
     damaged = {"cut": whole[: len(whole) // 2], "empty": b"", "text": b"hello"}[damage]
     half_done.checkpoint_path.write_bytes(damaged)
-    with pytest.raises(RunError, match=r"last\.ckpt is damaged .*train --overwrite does"):
+    with pytest.raises(RunError, match=r"last\.ckpt is damaged .*train\(overwrite=True\) does"):
         train(CONFIG, half_done.path)
     assert half_done.checkpoint_path.read_bytes() == damaged
     train(CONFIG, half_done.path, overwrite=True)

@@ -10,7 +10,7 @@ from training.stopping import StoppedError, StopWithin
 
 import torchlace.training.loop as loop
 from torchlace.training import RunError, Silent, TrainConfig, train
-from torchlace.training.writer import Writer
+from torchlace.training.checkpoint import Writer
 
 
 def test_work_is_done_in_order_and_not_at_once():

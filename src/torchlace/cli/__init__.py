@@ -23,7 +23,7 @@ try:
         show,
         train,
     )
-    from torchlace.cli.common import prepare_output, say, say_lines, silence_output
+    from torchlace.cli.common import Command, prepare_output, say, say_lines, silence_output
     from torchlace.cli.interrupt import STOPPED, leave_imports_on_interrupt
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
@@ -74,16 +74,20 @@ app = _App(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("compare")(compare.compare)
-app.command("predict")(predict.predict)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.command("detect")(detect.detect)
-app.command("heads")(show.heads)
-app.command("config")(show.config)
-app.command("reproduce")(reproduce.reproduce)
+_COMMANDS: dict[str, Any] = {
+    "train": train.train,
+    "evaluate": evaluate.evaluate,
+    "compare": compare.compare,
+    "predict": predict.predict,
+    "report": report.report,
+    "export": export.export,
+    "detect": detect.detect,
+    "heads": show.heads,
+    "config": show.config,
+    "reproduce": reproduce.reproduce,
+}
+for name, command in _COMMANDS.items():
+    app.command(name, cls=Command)(command)
 app.add_typer(data.app, name="data")
 
 

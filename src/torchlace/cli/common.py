@@ -1,4 +1,4 @@
-"""What commands share: the way to print, errors as a line, tables, who is told of progress."""
+"""What commands share: printing, errors as a line, tables, how options are spelled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
-from torchlace._text import shown, shown_lines
+from torchlace._text import shown, shown_lines, spelling
 
 # What stands in a table for a figure that there is none of.
 UNKNOWN = "–"
@@ -63,9 +64,28 @@ def _show_warning(
     say(f"warning: {message}" if ours else text, err=True)
 
 
+class Command(TyperCommand):
+    """A command whose messages spell settings as its own options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+
+        def spell(name: str, value: object, of: str) -> str | None:
+            command = ctx.parent.command.commands.get(of) if of else self
+            option = next((each for each in command.params if each.name == name), None)
+            if option is None or option.param_type_name != "option":
+                return None
+            flag = (option.secondary_opts if value is False else option.opts)[0]
+            said = flag if value in (None, True, False) else f"{flag} {value}"
+            return f"{of} {said}".lstrip()
+
+        with spelling(spell):
+            return super().invoke(ctx)
+
+
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors that users can do something about, as a line instead of a traceback."""
+    """Print errors that users can do something about as a line instead of a traceback."""
     try:
         yield
     except BrokenPipeError:  # whoever read this has seen enough
@@ -94,7 +114,7 @@ def silence_output() -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; columns of numbers to the right, and never cut. Without names there is no header.
+    """Print a table, columns of numbers to the right; without names of columns, no header.
 
     On a terminal it is as wide as that; in a file or pipe every row is a line.
     """
@@ -126,57 +146,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure as text for a table."""
+    """Write a figure for a table."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
-@contextmanager
-def watching() -> Iterator[Any]:
-    """A watcher of examined runs: lines on the standard error, and a bar where someone looks."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    what = TextColumn("{task.description}", markup=False)
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, console=Console(stderr=True)) as progress:
-        yield _Bar(progress)
-
-
-class _Lines:
-    def message(self, text: str) -> None:
-        say(text, err=True)
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        pass
-
-
-class _Bar:
-    def __init__(self, progress: Any) -> None:
-        self.bars = progress
-        self.tasks: dict[str, Any] = {}
-
-    def message(self, text: str) -> None:
-        from rich.text import Text
-
-        self.bars.console.print(Text(shown_lines(text)))
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        if what not in self.tasks:
-            self.tasks[what] = self.bars.add_task(shown(what), total=total)
-        self.bars.update(self.tasks[what], completed=done, total=total)
-
-
 def _out_of_memory(error: Exception) -> bool:
-    """Whether Python, numpy or torch got none, on the CPU or on a device."""
+    """Whether an error says that Python, numpy or torch got no memory."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or "can't allocate memory" in str(error)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace.cli.common import number, plain_errors, print_json, print_table, say, watching
+from torchlace.cli.common import number, plain_errors, print_json, print_table, say
+from torchlace.cli.progress import reporting
 
 if TYPE_CHECKING:
     from torchlace.inspection import Inspection
@@ -43,7 +44,7 @@ def compare(
         from torchlace.runs.find import find_runs
 
         rows: list[dict[str, Any]] = []
-        with watching() as watcher:
+        with reporting() as watcher:
             for run in find_runs(runs):
                 try:
                     found = inspect(run, device=device, reporter=watcher, root=root)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import number, plain_errors, print_json, print_table, say
+from torchlace.cli.common import Command, number, plain_errors, print_json, print_table, say
 from torchlace.cli.completion import DATA, among
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Name = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_sets(root: Root = None, as_json: Json = False) -> None:
     """List the sets that are known and those that are here."""
     from torchlace.data import data_root
@@ -63,7 +63,7 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     )
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     name: Annotated[
         str,
@@ -84,7 +84,7 @@ def fetch(
         say(f"{path} is here already" if there else f"wrote {path}")
 
 
-@app.command("import")
+@app.command("import", cls=Command)
 def import_set(
     source: Annotated[
         Path, typer.Argument(help="CIFAR, SVHN or IDX files, class folders, a CSV or a .npz.")
@@ -105,7 +105,7 @@ def import_set(
         say(f"wrote {path}; look at it by: torchlace data check {path}")
 
 
-@app.command()
+@app.command(cls=Command)
 def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Json = False) -> None:
     """Verify counts, shapes, labels, duplicates and the digest; say what is wrong."""
     from torchlace.data import check_data
@@ -125,7 +125,7 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
     raise typer.Exit(0 if report.ok else 1)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     name: Name,
     out: Annotated[

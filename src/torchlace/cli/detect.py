@@ -196,13 +196,6 @@ def _words_of_the_command_line(kept: Any, dropped: str) -> Iterator[None]:
         more = ",".join(filter(None, [dropped, _ranges(bands)]))
         problem = error.problem.format(bands=listed(bands.tolist()))
         raise ValueError(f"{problem}: --drop-bands {more}") from error
-    except ValueError as error:
-        text = re.sub(r'\b([a-z_]+)="?([\w.-]+)"?', _option, str(error))
-        raise ValueError(text) from error
-
-
-def _option(argument: re.Match[str]) -> str:
-    return f"--{argument[1].replace('_', '-')} {argument[2]}"
 
 
 def _ranges(bands: Any) -> str:

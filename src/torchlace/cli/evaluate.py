@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchlace.cli.common import number, plain_errors, print_json, print_table, watching
+from torchlace.cli.common import number, plain_errors, print_json, print_table
+from torchlace.cli.progress import reporting
 
 if TYPE_CHECKING:
     from torchlace.inspection import Inspection
@@ -28,7 +29,7 @@ def evaluate(
         from torchlace.evaluation.labels import distinct_names
         from torchlace.inspection import inspect
 
-        with watching() as watcher:
+        with reporting() as watcher:
             found = inspect(run, device=device, reporter=watcher, refresh=refresh, root=root)
     scores = found.scores
     names = distinct_names(found.class_names)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import plain_errors, say, watching
+from torchlace.cli.common import plain_errors, say
+from torchlace.cli.progress import reporting
 
 
 def report(
@@ -33,7 +34,7 @@ def report(
         from torchlace.runs.find import find_runs
 
         check_method(method, find_runs(runs))  # type: ignore[arg-type]  # checked there
-        with watching() as watcher:
+        with reporting() as watcher:
             written = write_report(
                 runs,
                 output,

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import check_choice
-from torchlace._choices import CHOICES
 from torchlace.data.errors import DataError
 from torchlace.data.images import ImageData
 from torchlace.data.resize import center_crop, resize_shorter
@@ -20,7 +19,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 # The paper's protocol: images are brought to the first size, and of it the second is cropped.
 PAPER_RESIZE, PAPER_CROP = 256, 224
-PROTOCOLS = CHOICES["protocol"]
+PROTOCOLS = ("native", "paper")
 _TRIES = 10
 
 Values = Sequence[float] | Tensor

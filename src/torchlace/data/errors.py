@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from torchlace._text import counted, shown
+from torchlace._text import counted, setting, shown
 
 _LISTED = 10
 
@@ -58,7 +58,7 @@ class BadImagesError(DataError):
         count, them = counted(len(bad), "image"), "it" if len(bad) == 1 else "them"
         return cls(
             f"{count} can't be used; repair or remove {them}, or go on without {them} by "
-            "--skip-bad (skip_bad=True; in YAML, skip_bad: true):\n" + "\n".join(lines),
+            f"{setting('skip_bad', True)} (in YAML, skip_bad: true):\n" + "\n".join(lines),
             bad,
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from torchlace._text import setting
 from torchlace.data.arrays import Arrays
 from torchlace.data.digest import digest_of
 from torchlace.data.errors import DataError, MissingDataError
@@ -78,7 +79,7 @@ def import_data(
     arrays, found = _read_source(source, size=size, skip_bad=skip_bad)
     name = name or found
     if name is None:
-        raise DataError(f"{source}: the files don't say which set they are; give --name")
+        raise DataError(f"{source}: the files don't say which set they are; give {setting('name')}")
     known = KNOWN.get(name)
     if known is not None and known.pack != name:  # it would never be looked at
         raise DataError(f"a pack can't be called {name!r}: that is read from elsewhere")
@@ -86,7 +87,10 @@ def import_data(
         raise DataError(f"a pack can't be called {name!r}; use letters, digits, '-', '_' and '.'")
     target = data_root(root) / f"{name}.npz"
     if target.exists() and not overwrite:
-        raise DataError(f"{target} exists already; give another --name, or --overwrite")
+        raise DataError(
+            f"{target} exists already; give another {setting('name')}, or "
+            f"{setting('overwrite', True)}"
+        )
     check_arrays(arrays, source)
     return write_pack(target, arrays)
 
@@ -158,7 +162,7 @@ def _pack(data: ImageData) -> Arrays:
         if not isinstance(images, MemoryImages):
             raise DataError(
                 f"{data.name}: too large for a pack, which is held in memory; train on the folder "
-                "or CSV itself, or import it at a smaller --size"
+                f"or CSV itself, or import it at a smaller {setting('size')}"
             )
         arrays[f"x_{part}"] = to_array(images.images)
         arrays[f"y_{part}"] = images.labels.numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import torch
 
 from torchlace._checks import check_count
 from torchlace._sizes import require_memory
+from torchlace._text import setting
+from torchlace._values import nearest
 from torchlace.data.collect import Collected, collect, subset
 from torchlace.data.digest import digest_of
 from torchlace.data.errors import DataError, MissingDataError, require
@@ -104,22 +105,21 @@ def near_sources(name: str, root: Path | str | None = None) -> list[str]:
     path = Path(name).expanduser()
     beside = (each for each in _entries(path.parent) if each.is_dir() or each.suffix in _FILES)
     packs = (pack.stem for pack in data_root(root).glob("*.npz"))
-    names = {each.name.lower(): str(each) for each in beside}
-    names |= {each.lower(): each for each in (*packs, *KNOWN)}
-    near = difflib.get_close_matches(path.name.lower(), names, n=3)
-    return [names[each] for each in near]
+    names = {each.name: str(each) for each in beside} | {each: each for each in (*packs, *KNOWN)}
+    return [names[each] for each in nearest(path.name, names, alike=0.6)]
 
 
 def _find(name: str, root: Path) -> Path:
     if name in KNOWN:
         path = root / f"{KNOWN[name].pack}.npz"
         if not path.is_file():
-            beside = Path(name)
-            here = f"; the {name} here is meant by --data ./{name}" if beside.exists() else ""
+            here = ""
+            if Path(name).exists():
+                here = f"; the {name} here is meant by {setting('data', f'./{name}')}"
             raise MissingDataError(
                 f"no {path}: get it by `torchlace data fetch {KNOWN[name].pack}`, or from a copy "
-                f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; --root or "
-                f"TORCHLACE_DATA says where packs live{here}"
+                f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; "
+                f"{setting('root')} or TORCHLACE_DATA says where packs live{here}"
             )
         return path
     path, pack = Path(name).expanduser(), root / f"{name}.npz"
@@ -199,7 +199,7 @@ def _from_arrays(
 ) -> ImageData:
     if size is not None:
         pixels = (len(train) + len(test)) * train.shape[0] * size**2
-        advice = "choose a smaller --image-size"
+        advice = f"choose a smaller {setting('image_size')}"
         require_memory(f"{name} at {size} × {size}", pixels, DataError, advice=advice)
         train, test = (
             MemoryImages(resize_square(part.batch(torch.arange(len(part))), size), part.labels)

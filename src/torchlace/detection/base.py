@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
 from torchlace._device import find_device
+from torchlace._text import setting
 from torchlace.detection.fitting import fit_anew
 from torchlace.detection.pixels import (
     Rows,
@@ -151,8 +152,8 @@ class Detector(Thresholded):
         guard, outer = check_window(self.window)
         if self.covariance not in ("sample", "oas"):
             raise ValueError(
-                'a window goes with covariance="sample" or covariance="oas", not with '
-                f"{self.covariance!r}"
+                f"a window goes with {setting('covariance', 'sample')} or "
+                f"{setting('covariance', 'oas')}, not with {self.covariance!r}"
             )
         if len(shape) != 2:
             raise ValueError(
@@ -163,7 +164,7 @@ class Detector(Thresholded):
         if self.covariance == "sample" and ring_size(self.window) <= bands:
             raise ValueError(
                 f"the window {guard, outer} holds {ring_size(self.window)} background pixels, not "
-                f'more than {bands} bands: widen it, or use covariance="oas"'
+                f"more than {bands} bands: widen it, or use {setting('covariance', 'oas')}"
             )
 
     def _batch_size(self, device: torch.device) -> int:

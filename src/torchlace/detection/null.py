@@ -36,6 +36,7 @@ import numpy.typing as npt
 from scipy import optimize, special, stats
 
 from torchlace._checks import check_count, check_number
+from torchlace._text import setting
 
 Array = npt.NDArray[np.float64]
 Tail = Callable[[Array], Array]
@@ -176,7 +177,7 @@ def _check_sizes(bands: int, samples: int, least: int) -> None:
     if samples <= bands:
         raise ValueError(
             f"{samples} samples in {bands} bands have no invertible covariance, so no false-alarm "
-            'rate follows from theory: give more, or use threshold="empirical"'
+            f"rate follows from theory: give more, or use {setting('threshold', 'empirical')}"
         )
 
 

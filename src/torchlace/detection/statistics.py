@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchlace._text import setting
 from torchlace.detection.pixels import BandError, Rows, batches, check_finite
 from torchlace.functional import cholesky_whitening
 
@@ -89,7 +90,7 @@ def _sample(rows: Rows, shape: tuple[int, ...], batch_size: int, device: torch.d
 
 def _why_singular(background: Gaussian) -> ValueError:
     count, bands = background.samples, len(background.mean)
-    fix = 'use covariance="ledoit-wolf" or covariance="oas"'
+    fix = f"use {setting('covariance', 'ledoit-wolf')} or {setting('covariance', 'oas')}"
     if count <= bands:
         return ValueError(
             f"{count} background pixels in {bands} bands have no invertible covariance: give more "

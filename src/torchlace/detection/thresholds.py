@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from torchlace._checks import check_choice, check_number
+from torchlace._text import setting
 from torchlace.detection.statistics import Covariance
 from torchlace.detection.window import Window
 
@@ -95,15 +96,17 @@ class Thresholded(BaseEstimator):  # type: ignore[misc]
         if not self._counts():
             if not self._has_theory():
                 raise ValueError(
-                    f'threshold="cfar" follows from theory for covariance="sample" only (and for '
+                    f"{setting('threshold', 'cfar')} follows from theory for "
+                    f"{setting('covariance', 'sample')} only (and for "
                     f"no matched filter in a window), not for {self.covariance!r} here: use "
-                    'threshold="empirical"'
+                    f"{setting('threshold', 'empirical')}"
                 )
             return self._theory(fitted)
         if self.background_size_ * self.false_alarm < 1:
             raise ValueError(
-                f"false_alarm={self.false_alarm:g} can't be counted among {self.background_size_} "
-                f"background pixels: give {1 / self.false_alarm:.0f} or more, or raise it"
+                f"{setting('false_alarm', self.false_alarm)} can't be counted among "
+                f"{self.background_size_} background pixels: give {1 / self.false_alarm:.0f} or "
+                "more, or raise it"
             )
         found: float | Array = self.quantile_
         return found

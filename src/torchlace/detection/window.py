@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchlace._checks import check_count
+from torchlace._text import setting
 from torchlace.detection.pixels import BandError
 from torchlace.functional import cholesky, shrink
 
@@ -216,7 +217,7 @@ def _why_singular(image: Tensor, row: int, column: int) -> ValueError:
         )
     return ValueError(
         f"the background around pixel ({row}, {column}) has a singular covariance: the pixels "
-        'there vary too little. Use a larger window, covariance="oas", or no window'
+        f"there vary too little. Use a larger window, {setting('covariance', 'oas')}, or no window"
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchlace._text import setting
 from torchlace.data import KNOWN, MissingDataError, data_root
 from torchlace.runs import TrainConfig
 
@@ -131,7 +132,7 @@ def require_data(tasks: Iterable[Task]) -> None:
         if not pack.is_file():
             raise MissingDataError(
                 f"no {pack}: get it by `torchlace data fetch {known.pack}`, say where it is by "
-                "--root, or leave it out by --datasets"
+                f"{setting('root')}, or leave it out by {setting('datasets')}"
             )
 
 

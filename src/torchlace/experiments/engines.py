@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from torchlace._checks import check_choice, check_count
+from torchlace._device import no_device
 from torchlace.experiments.cells import Task
 from torchlace.experiments.grid import Engine
 from torchlace.experiments.mps import Mps
@@ -47,7 +48,7 @@ class LocalEngine:
         self.jobs = jobs
         self.devices = [] if device == "cpu" else cuda_devices()
         if device == "cuda" and not self.devices:
-            raise ValueError("there is no CUDA device here: use --device cpu")
+            raise no_device(device)
         self.handles: list[_OnDevice] = []
         self.mps = Mps(enabled=bool(self.devices) and jobs > 1)
 

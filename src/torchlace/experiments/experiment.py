@@ -11,6 +11,7 @@ from typing import Any
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
+from torchlace._text import setting
 from torchlace.data import KNOWN, data_root, near_sources
 from torchlace.experiments.cells import Cell, Task, canonical, read_config
 from torchlace.runs import TrainConfig
@@ -146,11 +147,11 @@ class Experiment:
         TrainConfig.from_dict(settings, f"what is asked of {self.name}")
         changed = dataclasses.replace(self, overrides={**self.overrides, **settings})
         only = {"data": tuple(datasets), "backbone": tuple(backbones)}
-        for setting, wanted in only.items():
+        for key, wanted in only.items():
             if wanted:
-                known = {getattr(cell.task.config, setting) for cell in changed.cells()}
+                known = {getattr(cell.task.config, key) for cell in changed.cells()}
                 for name in wanted:
-                    check_choice(f"{_WORDS[setting]} of {self.name}", name, known)
+                    check_choice(f"{_WORDS[key]} of {self.name}", name, known)
         if methods:
             named = {name for method in methods for name in self._rows_of(method)}
             rows = tuple(row for row in self.rows if row.name in named)
@@ -159,7 +160,7 @@ class Experiment:
             check_seeds("seeds", seeds)
             rows = tuple(dataclasses.replace(row, seeds=None) for row in changed.rows)
             changed = dataclasses.replace(changed, rows=rows, seeds=seeds)
-        given = {setting: wanted for setting, wanted in only.items() if wanted}
+        given = {key: wanted for key, wanted in only.items() if wanted}
         if not given:
             return changed
         return changed._restricted(given, methods)
@@ -178,7 +179,7 @@ class Experiment:
             said = [f"{what} {' or '.join(wanted)}" for what, wanted in asked.items()]
             raise ValueError(
                 f"no run of {self.name} has {' and '.join(said)}: leave out one of them, or see "
-                "by --dry-run which runs there are"
+                f"by {setting('dry_run', True)} which runs there are"
             )
         rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
         return dataclasses.replace(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from torchlace._text import setting
 from torchlace.data import KNOWN, load_data
 from torchlace.experiments.cells import Task
 from torchlace.experiments.state import State, task_state
@@ -69,6 +70,6 @@ def _learned_from(run: Run) -> str:
 def _clash(run: Run, there: str, here: str, *, moved: bool) -> str:
     found = f"{there}, and this grid means {here}" if moved else f"other images than {here} holds"
     return (
-        f"{run.path} was trained on {found}: choose another folder by --runs, or remove that run "
-        "to train it anew"
+        f"{run.path} was trained on {found}: choose another folder by {setting('runs')}, or "
+        "remove that run to train it anew"
     )

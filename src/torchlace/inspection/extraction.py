@@ -15,7 +15,7 @@ from torchlace.inspection import keeping
 from torchlace.inspection.watching import Watcher
 from torchlace.runs import Run, RunError, seals
 from torchlace.runs.load import LoadedRun, file_digest, read_data
-from torchlace.training.batches import Batches, prepared
+from torchlace.training.inputs import Batches, prepared
 
 _TENSORS = ("features", "logits", "labels")
 _BATCH = 512

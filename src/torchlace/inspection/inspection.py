@@ -25,8 +25,7 @@ from torchlace.inspection.extraction import Extracted, extract
 from torchlace.inspection.keeping import keep, kept
 from torchlace.inspection.spaces import Spaces, spaces
 from torchlace.inspection.watching import Quiet, Watcher
-from torchlace.runs import Run, TrainConfig
-from torchlace.runs.load import load_run
+from torchlace.runs import Run, TrainConfig, load_run
 from torchlace.runs.readers import read_object
 from torchlace.runs.run import versions
 

@@ -89,7 +89,7 @@ def save(figure: Figure, path: Path | str) -> Path:
     """
     import matplotlib
 
-    from torchlace.runs.run import write_whole
+    from torchlace.runs import write_whole
 
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")

@@ -1,173 +1,238 @@
-"""All that is needed to run a training again."""
+"""The settings of a training run, each declared once."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from torchlace._checks import check_choice, check_count, check_number
-from torchlace._choices import CHOICES
+from torchlace._text import setting
+from torchlace._values import check_choice, check_count, check_number
 from torchlace._yaml import read_yaml_file
-from torchlace.data import absolute_source
-from torchlace.data.augment import PAPER_RESIZE
-from torchlace.data.load import MIXED_SIZE
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
     | {"workers", "loggers"}
 )
-# Beyond these, what computes with them overflows or never ends.
-_MOST: dict[str, float] = {
-    **dict.fromkeys(("epochs", "patience", "batch_size", "norm_batches", "embedding"), 10**9),
-    **dict.fromkeys(("workers", "devices", "nodes"), 10**4),
-    **dict.fromkeys(("lr", "weight_decay"), 1e37),
-    "image_size": 10**4,
-    "seed": 10**13,
-}
+DATA, MODEL, LEARNING = "The data", "The network", "How it learns"
+JUDGING, PLACE = "What it is judged by", "Where and how it computes"
+
+
+def option(
+    default: Any,
+    says: str,
+    group: str,
+    *,
+    choices: Sequence[str] = (),
+    low: float | None = None,
+    high: float = float("inf"),
+    closed: bool = False,
+    most: float = float("inf"),
+    shown: str | None = None,
+) -> Any:
+    """Declare a setting: its default, the values it may have, and its line of help.
+
+    Args:
+        default: value unless another is given; None for what may be left open.
+        says: what it is, in a line.
+        group: below which heading help texts list it.
+        choices: its values, where there are a few.
+        low: the smallest value; numbers that are not whole must lie above it unless ``closed``.
+        high: numbers that are not whole must lie below it, unless ``closed``.
+        closed: whether ``low`` and ``high`` are values too.
+        most: beyond this, what computes with it overflows or never ends.
+        shown: how help texts call the default, where its value does not say enough.
+    """
+    rules: dict[str, Any] = {"says": says, "group": group, "choices": choices, "shown": shown}
+    rules |= {"low": low, "high": high, "closed": closed, "most": most}
+    if callable(default):
+        return field(default_factory=default, metadata=rules)
+    return field(default=default, metadata=rules)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of a training run; the defaults are the paper's where it has any.
 
+    Each is declared once: the options of ``torchlace train`` are made from these fields.
+
     Example:
         >>> TrainConfig(data="cifar10", head="lace", seed=1).backbone_name
         'resnet18'
     """
 
-    data: str = "digits"
-    """Name of a data set, a folder of class folders, a CSV or an .npz."""
-    root: str | None = None
-    """Where packs of data lie."""
-    head: str = "lace"
-    """Name of the head."""
-    head_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the head."""
-    backbone: str = "auto"
-    """Name of the backbone; auto: small-cnn for digits, resnet18 else."""
-    stem: str = "auto"
-    """small keeps the resolution of small images; auto: small for native images up to 64 px."""
-    pretrained: bool = False
-    """Start from the library's weights."""
-    embedding: int | None = None
-    """Width of a linear layer with PReLU behind the backbone."""
-    background_norm: str | None = None
-    """Name of a normalisation layer of the backbone that a BackgroundNorm takes the place of."""
-    protocol: str = "native"
-    """native: the data's own size; paper: 224 px."""
-    image_size: int | None = None
-    """Side of the square that images, of packs too, are brought to."""
-    mirror: bool | None = None
-    """Mirror half of the training images; by default all but digits, known by name."""
-    optimizer: str = "adam"
-    """adam, adamw or sgd."""
-    lr: float = 1e-3
-    """Learning rate."""
-    weight_decay: float = 0.0
-    """Weight decay."""
-    schedule: str = "constant"
-    """Of the learning rate: constant, cosine or one-cycle, over all epochs."""
-    epochs: int = 300
-    """At most so many."""
-    patience: int = 10
-    """Stop after so many epochs without a better validation loss."""
-    batch_size: int = 256
-    """Images in a step, over all devices together."""
-    validation: float = 0.1
-    """Share of the training images held out."""
-    images: int | None = None
-    """Train on so many of the others only, drawn by class; by default on all."""
-    clip: float | None = None
-    """Largest norm of the gradient."""
-    label_smoothing: float = 0.0
-    """Passed to the head's loss."""
-    class_weights: str = "none"
-    """balanced: classes weigh inversely to their frequency."""
-    ema: float | None = None
-    """Decay of an exponential average of the weights, which is then what is evaluated."""
-    norm_batches: int = 0
-    """Batches that batch normalisation takes its statistics from, anew before each validation; 0:
-    the running averages."""
-    seed: int = 0
-    """Of split, initialisation, order and augmentation."""
-    skip_bad: bool = False
-    """Leave unreadable images out instead of stopping."""
-    device: str = "auto"
-    """cpu, cuda, mps or auto."""
-    devices: int = 1
-    """Devices on each machine."""
-    nodes: int = 1
-    """Machines."""
-    strategy: str = "auto"
-    """auto, ddp, fsdp (the parameters spread over the devices) or another of Lightning Fabric."""
-    precision: str = "auto"
-    """32-true, bf16-mixed, 16-mixed or another of Lightning Fabric; auto: bf16-mixed on CUDA."""
-    graph: bool = True
-    """Replay the step as a CUDA graph where that is possible."""
-    compile: bool = False
-    """Compile the backbone: a minute at the start, a quarter faster then on a GPU."""
-    workers: int = 2
-    """Processes that decode images which don't fit in memory."""
-    loggers: tuple[str, ...] = ()
-    """Beyond CSV and TensorBoard: wandb, mlflow."""
+    data: str = option("digits", "Data set, folder of class folders, CSV or .npz.", DATA)
+    root: str | None = option(
+        None, "Where packs of data lie.", DATA, shown="$TORCHLACE_DATA or ~/.cache/torchlace"
+    )
+    head: str = option("lace", "Name of the head, see torchlace heads.", MODEL)
+    head_options: dict[str, Any] = option(dict, "Options of the head.", MODEL)  # noqa: RUF009
+    backbone: str = option(
+        "auto",
+        "small-cnn, one of torchvision's, or timm/NAME.",
+        MODEL,
+        shown="auto: small-cnn for digits, resnet18 else",
+    )
+    stem: str = option(
+        "auto",
+        "small keeps the resolution of small images.",
+        MODEL,
+        choices=("auto", "small", "standard"),
+        shown="auto: small for native images up to 64 px",
+    )
+    pretrained: bool = option(False, "Start from the library's weights.", MODEL)
+    embedding: int | None = option(
+        None, "Width of a linear layer with PReLU behind the backbone.", MODEL, most=10**9
+    )
+    background_norm: str | None = option(
+        None,
+        "A normalisation layer of the backbone that a BackgroundNorm takes the place of.",
+        MODEL,
+    )
+    protocol: str = option(
+        "native",
+        "native: the data's own size; paper: 224 px.",
+        DATA,
+        choices=("native", "paper"),
+    )
+    image_size: int | None = option(
+        None,
+        "Side of the square that images, of packs too, are brought to.",
+        DATA,
+        most=10**4,
+        shown="their own; 224 (paper: 256) where they differ or exceed 512",
+    )
+    mirror: bool | None = option(
+        None, "Mirror half of the training images.", DATA, shown="all but known digits"
+    )
+    optimizer: str = option(
+        "adam", "adam, adamw or sgd.", LEARNING, choices=("adam", "adamw", "sgd")
+    )
+    lr: float = option(1e-3, "Learning rate.", LEARNING, low=0, most=1e37)
+    weight_decay: float = option(0.0, "Weight decay.", LEARNING, low=0, closed=True, most=1e37)
+    schedule: str = option(
+        "constant",
+        "Of the learning rate: constant, cosine or one-cycle, over all epochs.",
+        LEARNING,
+        choices=("constant", "cosine", "one-cycle"),
+    )
+    epochs: int = option(300, "Epochs, at most.", LEARNING, low=1, most=10**9)
+    patience: int = option(
+        10,
+        "Stop after so many epochs without a better validation loss.",
+        JUDGING,
+        low=1,
+        most=10**9,
+    )
+    batch_size: int = option(
+        256, "Images in a step, over all devices together.", LEARNING, low=1, most=10**9
+    )
+    validation: float = option(
+        0.1, "Share of the training images held out.", JUDGING, low=0, high=0.5
+    )
+    images: int | None = option(
+        None, "Train on so many of the others only, drawn by class.", DATA, low=2
+    )
+    clip: float | None = option(None, "Largest norm of the gradient.", LEARNING, low=0)
+    label_smoothing: float = option(
+        0.0, "Label smoothing of the loss.", LEARNING, low=0, high=1, closed=True
+    )
+    class_weights: str = option(
+        "none",
+        "balanced: classes weigh inversely to their frequency.",
+        LEARNING,
+        choices=("none", "balanced"),
+    )
+    ema: float | None = option(
+        None,
+        "Decay of an exponential average of the weights, which is then what is evaluated.",
+        JUDGING,
+        low=0,
+        high=1,
+    )
+    norm_batches: int = option(
+        0,
+        "Batches that batch normalisation takes its statistics from, anew before each validation.",
+        JUDGING,
+        low=0,
+        most=10**9,
+        shown="0: running averages",
+    )
+    seed: int = option(
+        0, "Seed of split, initialisation, order and augmentation.", LEARNING, low=0, most=10**13
+    )
+    skip_bad: bool = option(False, "Leave unreadable images out instead of stopping.", DATA)
+    device: str = option(
+        "auto", "cpu, cuda, mps or auto.", PLACE, choices=("auto", "cpu", "cuda", "mps")
+    )
+    devices: int = option(1, "Devices on each machine.", PLACE, low=1, most=10**4)
+    nodes: int = option(1, "Machines.", PLACE, low=1, most=10**4)
+    strategy: str = option(
+        "auto",
+        "auto, ddp, fsdp (the parameters spread over the devices) or another of Lightning Fabric.",
+        PLACE,
+    )
+    precision: str = option(
+        "auto",
+        "32-true, bf16-mixed, 16-mixed or another of Lightning Fabric.",
+        PLACE,
+        shown="auto: bf16-mixed on CUDA",
+    )
+    graph: bool = option(True, "Replay the step as a CUDA graph where that is possible.", PLACE)
+    compile: bool = option(
+        False,
+        "Compile the backbone: a minute at the start, a quarter faster then on a GPU.",
+        PLACE,
+    )
+    workers: int = option(
+        2, "Processes that decode images which don't fit in memory.", PLACE, low=0, most=10**4
+    )
+    loggers: tuple[str, ...] = option(
+        (), "Beyond CSV and TensorBoard: wandb, mlflow.", PLACE, choices=("wandb", "mlflow")
+    )
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        for name in ("epochs", "patience", "batch_size", "devices", "nodes"):
-            check_count(name, getattr(self, name))
-        check_count("workers", self.workers, 0)
-        check_count("norm_batches", self.norm_batches, 0)
-        check_count("seed", self.seed, 0)
-        check_number("lr", self.lr, 0)
-        check_number("weight_decay", self.weight_decay, 0, closed=True)
-        check_number("validation", self.validation, 0, 0.5)
-        check_number("label_smoothing", self.label_smoothing, 0, 1, closed=True)
-        if self.images is not None:
-            check_count("images", self.images, 2)
-        if self.clip is not None:
-            check_number("clip", self.clip, 0)
-        if self.ema is not None:
-            check_number("ema", self.ema, 0, 1)
-        for logger in self.loggers:
-            check_choice("logger", logger, ("wandb", "mlflow"))
-        for name, most in _MOST.items():
-            if (getattr(self, name) or 0) > most:
-                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name)}")
+        for each in dataclasses.fields(self):
+            _check(each, getattr(self, each.name))
         for name in ("device", "dtype"):
             if name in self.head_options:
                 raise ValueError(
-                    f"a head of a run takes no option {name}: --device and --precision say where "
-                    "and how all of the model computes"
+                    f"a head of a run takes no option {name}: {setting('device')} and "
+                    f"{setting('precision')} say where and how all of the model computes"
                 )
 
     @property
     def backbone_name(self) -> str:
-        """The backbone, with auto resolved."""
+        """Name of the backbone; auto becomes the one it stands for."""
         if self.backbone != "auto":
             return self.backbone
         return "small-cnn" if self.data == "digits" else "resnet18"
 
     @property
     def mixed_size(self) -> tuple[int, int]:
-        """What image files that differ in size are brought to: what the protocol crops from."""
+        """Height and width that image files of different sizes are brought to."""
+        from torchlace.data.augment import PAPER_RESIZE
+        from torchlace.data.load import MIXED_SIZE
+
         return (PAPER_RESIZE, PAPER_RESIZE) if self.protocol == "paper" else MIXED_SIZE
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for YAML."""
+        """The settings as plain values, ready for YAML."""
         values = dataclasses.asdict(self)
         return {**values, "loggers": list(self.loggers)}
 
     def placed(self) -> TrainConfig:
-        """The same from any folder: the paths of data made absolute."""
+        """The same settings with absolute paths of data, so that they hold from any folder."""
+        from torchlace.data import absolute_source
+
         root = None if self.root is None else str(Path(self.root).expanduser().absolute())
         return dataclasses.replace(self, data=absolute_source(self.data), root=root)
 
     def differences(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
-        """What makes ``other`` a different experiment: (own value, other's value) by name."""
+        """What makes ``other`` another experiment: settings and (own value, other's value)."""
         mine, theirs = self.placed().as_dict(), other.placed().as_dict()
         return {
             name: (value, theirs[name])
@@ -177,7 +242,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> TrainConfig:
-        """From plain values, with errors that name the unknown or mistyped ones.
+        """Make settings from plain values; errors name those that are unknown or of a wrong type.
 
         Example:
             >>> TrainConfig.from_dict({"head": "arcface", "lr": 1}).lr
@@ -192,7 +257,7 @@ class TrainConfig:
 
     @classmethod
     def from_yaml(cls, path: Path | str, **overrides: Any) -> TrainConfig:
-        """From a YAML file, such as a run's config.yaml; ``overrides`` win.
+        """Read settings from a YAML file, such as a run's config.yaml; ``overrides`` win.
 
         Of ``head_options`` those that are named win and the others stay, unless ``head`` is another
         one: then the file's say nothing about it.
@@ -208,7 +273,7 @@ class TrainConfig:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Settings of a YAML file; what a run adds under ``run:`` is left out."""
+    """Read the settings in a YAML file, without what a run adds under ``run:``."""
     try:
         values = read_yaml_file(path)
     except FileNotFoundError:
@@ -219,7 +284,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def _check(each: dataclasses.Field[Any], value: Any) -> None:
+    """Raise unless a setting has a value that it may have."""
+    rules = each.metadata
+    if value is None and each.default is None:
+        return
+    if isinstance(value, tuple):
+        for part in value:
+            check_choice(each.name.removesuffix("s"), part, rules["choices"])
+    elif rules["choices"]:
+        check_choice(each.name, value, rules["choices"])
+    if rules["low"] is not None and "float" in str(each.type):
+        check_number(each.name, value, rules["low"], rules["high"], closed=rules["closed"])
+    elif rules["low"] is not None:
+        check_count(each.name, value, rules["low"])
+    if rules["most"] < float("inf") and value > rules["most"]:
+        raise ValueError(f"{each.name} must be at most {rules['most']:,}, got {value}")
+
+
 def _coerce(name: str, value: Any, kind: Any, source: str) -> Any:
+    """Convert a value of YAML to the type of a setting, or raise if it is of another."""
     text = str(kind)
     if value is None and "None" in text:
         return None

@@ -26,9 +26,7 @@ CLAIM = ".claim"
 LOCK = ".lock"
 
 # What makes up a run on another machine. The result comes last, since it says that all is there.
-TRAVELLING = (
-    *(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, RESULT),
-)
+TRAVELLING = (*(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, RESULT),)
 
 # How the names of files begin that a run trained anew removes, with those that training writes.
 _EVENTS, _EMBEDDING, _SHARED = "events.out.tfevents", "embedding", ".shared-"

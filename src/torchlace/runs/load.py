@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from torchlace._device import named_device
 from torchlace.data import ImageData, Prepare, load_data
 from torchlace.data.augment import PAPER_CROP, PAPER_RESIZE
 from torchlace.models import Classifier
@@ -58,7 +59,7 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
     Raises:
         RunError: where there is no run, no weights yet, or what is there can't be used.
     """
-    where = pick_device(device)
+    where = named_device(device)
     run = path if isinstance(path, Run) else Run(path)
     config, facts = run.settings()
     if not run.weights_path.exists():
@@ -114,20 +115,6 @@ def load_weights(
             model.load_state_dict(spread(state, model))
         except RuntimeError as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of this name; ``"auto"`` is CUDA where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.lower() == "gpu":
-        raise RunError("there is no device 'gpu': did you mean cuda?")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise RunError("there is no CUDA device here: use --device cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError):
-        raise RunError(f"there is no device {name!r} here: use cpu, cuda or auto") from None
 
 
 def read_data(seen: Described, root: Path | None) -> ImageData:

@@ -15,7 +15,6 @@ except ImportError:  # no such locks on Windows: runs are not guarded there
     fcntl = None  # type: ignore[assignment]
 
 
-
 class Lock:
     """A lock in a run directory.
 

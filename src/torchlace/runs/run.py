@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchlace import _files
+from torchlace._text import setting
 from torchlace.runs import files, readers, seals
 from torchlace.runs.config import TrainConfig
 
@@ -68,7 +69,8 @@ class Run:
         if not self.config_path.exists():
             raise RunError(
                 f"{self.config_path} is gone, and nobody can tell what the other files are of: "
-                "bring it back, choose another --run, or --overwrite this one"
+                f"bring it back, choose another {setting('path')}, or replace this one with "
+                f"{setting('overwrite', True)}"
             )
 
     def settings(self) -> tuple[TrainConfig, dict[str, Any]]:
@@ -244,7 +246,8 @@ def damaged(path: Path) -> Iterator[None]:
 def _damage(path: Path, reason: str, accept: str = "") -> str:
     return (
         f"{path} is damaged or of another version: {reason}. {accept}Bring back a copy of it, or "
-        f"train the run anew: train --overwrite does, and a grid once {path.parent} is removed"
+        f"train the run anew: {setting('overwrite', True, of='train')} does, and a grid once "
+        f"{path.parent} is removed"
     )
 
 

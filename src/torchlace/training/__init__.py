@@ -1,9 +1,12 @@
-"""Configuration, training loop, run directories."""
+"""Training, from a configuration to a finished run directory."""
 
+from torchlace._reporter import Reporter
 from torchlace.runs import Run, RunError, TrainConfig, make_classifier
 from torchlace.training.loop import train
-from torchlace.training.progress import InterruptedRun
-from torchlace.training.reporting import Reporter, Silent
+from torchlace.training.stopping import InterruptedRun
+
+# A reporter that tells nobody.
+Silent = Reporter
 
 __all__ = [
     "InterruptedRun",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from torchlace._text import setting
 from torchlace.runs import Run, RunError
 from torchlace.runs.seals import sealed
-from torchlace.training.progress import Progress
-from torchlace.training.sharding import spread_model, spread_optimizer, whole
+from torchlace.training.distributed import spread_model, spread_optimizer, whole
+from torchlace.training.stopping import Progress
 
 
 def save_weights(run: Run, model: nn.Module, *, write: bool) -> None:
@@ -25,7 +29,7 @@ def save_weights(run: Run, model: nn.Module, *, write: bool) -> None:
 def checkpoint_state(
     parts: dict[str, Any], progress: dict[str, Any], *, keep: bool = True, copy: bool = False
 ) -> dict[str, Any]:
-    """What a checkpoint holds, on the CPU; see :func:`torchlace.training.sharding.whole`."""
+    """What a checkpoint holds, on the CPU; see :func:`torchlace.training.distributed.whole`."""
     state = {
         name: whole(part.state_dict(), keep=keep, copy=copy)
         for name, part in parts.items()
@@ -80,5 +84,57 @@ def load_checkpoint(run: Run, parts: dict[str, Any]) -> Progress:
     except Exception as error:
         raise RunError(
             f"{run.checkpoint_path} can't be read as a checkpoint of this run "
-            f"({type(error).__name__}); --overwrite trains the run anew"
+            f"({type(error).__name__}); {setting('overwrite', True)} trains the run anew"
         ) from error
+
+
+class Writer:
+    """Does one piece of writing after another: at once, or in the background.
+
+    An error of what is written in the background comes up at :meth:`wait`, or where the writer
+    is left.
+
+    Example:
+        >>> written = []
+        >>> with Writer(background=True) as writer:
+        ...     writer.write(lambda: written.append(1))
+        >>> written
+        [1]
+    """
+
+    def __init__(self, *, background: bool) -> None:
+        self.background = background
+        self.pool = ThreadPoolExecutor(1)
+        self.pending: Future[object] | None = None
+
+    def write(self, work: Callable[[], object]) -> None:
+        """Begin a piece of work, after the last one is done."""
+        self.wait()
+        if self.background:
+            self.pending = self.pool.submit(work)
+        else:
+            work()
+
+    def wait(self) -> None:
+        """Until all is written."""
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.wait()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+        finally:
+            self.pool.shutdown()

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from torchlace._text import counted
-from torchlace.data import KNOWN, load_data, protocol_transforms, stratified_split
-from torchlace.runs.config import TrainConfig
+from torchlace._reporter import Reporter
+from torchlace._text import counted, setting
+from torchlace.data import (
+    KNOWN,
+    Augment,
+    Images,
+    MemoryImages,
+    Prepare,
+    load_data,
+    protocol_transforms,
+    stratified_split,
+)
+from torchlace.runs import TrainConfig
 from torchlace.runs.run import RunError, versions
-from torchlace.training.batches import Augmentation, Batches
-from torchlace.training.reporting import Reporter
 
 # Early stopping counts epochs; of so few steps, ten are soon over.
 _FEW_STEPS = 3
@@ -39,8 +49,8 @@ class Inputs:
         )
         if config.data in KNOWN and Path(config.data).exists():
             reporter.message(
-                f"note: {config.data} is the data set of that name; --data ./{config.data} is what "
-                "lies here"
+                f"note: {config.data} is the data set of that name; "
+                f"{setting('data', f'./{config.data}')} is what lies here"
             )
         if config.mirror is not None:
             self.data = dataclasses.replace(self.data, mirror=config.mirror)
@@ -52,7 +62,7 @@ class Inputs:
         if not len(held):
             raise RunError(
                 f"{config.data} has too few training images to hold any out for validation: give "
-                "every class three or more, or raise --validation"
+                f"every class three or more, or raise {setting('validation')}"
             )
         if config.images is not None:
             train = train[_few(self.data.train.labels[train], config.images, config.seed)]
@@ -67,7 +77,8 @@ class Inputs:
         if self.steps < _FEW_STEPS:
             reporter.message(
                 f"note: an epoch is {counted(self.steps, 'step')} of {self.batch} images, which "
-                "teaches little before patience ends; a smaller --batch-size makes more of them"
+                f"teaches little before patience ends; a smaller {setting('batch_size')} makes "
+                "more of them"
             )
         augment, self.prepare = protocol_transforms(config.protocol, self.data)
         self.augment = Augmentation(augment, device, self.batch, rank, world)
@@ -108,3 +119,132 @@ def _few(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
             "leave one of every class"
         )
     return stratified_split(labels, count / len(labels), seed)[1]
+
+
+class Batches:
+    """Training and evaluation batches of one set of images.
+
+    A set that fits lies on the device as uint8; the order of an epoch follows from seed and epoch
+    alone, and augmentation is drawn for the whole batch, so that every process sees its share of
+    the batch that one process would see.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        indices: Tensor,
+        device: torch.device,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        workers: int = 0,
+    ) -> None:
+        self.images = images
+        self.indices = indices
+        self.device = device
+        self.rank, self.world, self.workers = rank, world, workers
+        self.labels = images.labels[indices].to(device)
+        self.cached: Tensor | None = None
+        if isinstance(images, MemoryImages) and fits(images.nbytes, device):
+            self.cached = images.images[indices].to(device)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def order(self, seed: int, epoch: int, batch: int) -> Tensor:
+        """Positions of an epoch's samples, (steps, batch); an incomplete rest is left out."""
+        generator = torch.Generator().manual_seed(mix(seed, epoch))
+        order = torch.randperm(len(self), generator=generator)
+        steps = len(self) // batch
+        return order[: steps * batch].view(steps, batch)
+
+    def training(self, order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of every batch: uint8 images and labels on the device."""
+        shares = order[:, share(order.shape[1], self.rank, self.world)]
+        if self.cached is not None:
+            for chosen in shares.to(self.device):
+                yield self.cached[chosen], self.labels[chosen]
+        else:
+            yield from self._stream(list(shares))
+
+    def evaluation(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples in order: uint8 images and labels on the device."""
+        shares = torch.arange(len(self)).split(batch)
+        if self.cached is not None:
+            for chosen in shares:
+                part = slice(int(chosen[0]), int(chosen[-1]) + 1)
+                yield self.cached[part], self.labels[part]
+        else:
+            yield from self._stream(list(shares))
+
+    def _stream(self, shares: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        loader = torch.utils.data.DataLoader(
+            _Decoded(self.images, self.indices, shares),
+            batch_size=None,
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for chosen, images in zip(shares, loader, strict=True):
+            yield images.to(self.device, non_blocking=True), self.labels[chosen.to(self.device)]
+
+
+class _Decoded(torch.utils.data.Dataset[Tensor]):
+    """Whole batches, decoded in worker processes."""
+
+    def __init__(self, images: Images, indices: Tensor, shares: list[Tensor]) -> None:
+        self.images, self.indices, self.shares = images, indices, shares
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def __getitem__(self, item: int) -> Tensor:
+        return self.images.batch(self.indices[self.shares[item]])
+
+
+class Augmentation:
+    """The training transform, drawing for the whole batch and applying this process's share."""
+
+    def __init__(
+        self, augment: Augment, device: torch.device, batch: int, rank: int, world: int
+    ) -> None:
+        self.augment, self.batch, self.rank, self.world = augment, batch, rank, world
+        self.generator = torch.Generator(device)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Augmented, normalised images."""
+        draws = self.augment.draw(self.batch, images.device, self.generator)
+        images = self.augment(images, draws=draws[share(self.batch, self.rank, self.world)])
+        fast = torch.channels_last if images.is_cuda else torch.contiguous_format
+        return images.contiguous(memory_format=fast)
+
+    def start_epoch(self, seed: int, epoch: int) -> None:
+        """What is drawn follows from seed and epoch, so that a resumed run draws the same."""
+        self.generator.manual_seed(mix(seed, epoch) + 1)
+
+
+def prepared(batches: Batches, prepare: Prepare, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Evaluation batches as the network takes them."""
+    for images, labels in batches.evaluation(batch):
+        yield prepare(images), labels
+
+
+def share(batch: int, rank: int, world: int) -> slice:
+    """What a process takes of a batch: as much as every other one, a rest is left out.
+
+    Example:
+        >>> [list(range(7))[share(7, rank, 2)] for rank in (0, 1)]
+        [[0, 2, 4], [1, 3, 5]]
+    """
+    return slice(rank, batch - batch % world, world)
+
+
+def fits(nbytes: int, device: torch.device) -> bool:
+    """Whether so many bytes may lie on the device: a third of what a GPU has free."""
+    if device.type != "cuda":
+        return True
+    return nbytes < torch.cuda.mem_get_info(device)[0] / 3
+
+
+def mix(seed: int, epoch: int) -> int:
+    """One number from two, far apart for neighbours."""
+    return (seed * 1_000_003 + epoch * 7_919 + 12_345) % (2**63 - 1)

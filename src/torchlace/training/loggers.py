@@ -6,10 +6,10 @@ import uuid
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from torchlace.runs.config import TrainConfig
-from torchlace.runs.run import Run, RunError
-from torchlace.training.progress import InterruptedRun
-from torchlace.training.reporting import Reporter
+from torchlace._reporter import Reporter
+from torchlace._text import setting
+from torchlace.runs import Run, RunError, TrainConfig
+from torchlace.training.stopping import InterruptedRun
 
 Row = dict[str, Any]
 Status = Literal["finished", "failed", "stopped"]
@@ -124,7 +124,8 @@ class _WandB:
         try:
             import wandb
         except ImportError as error:
-            raise ImportError("--log wandb needs Weights & Biases: pip install wandb") from error
+            asked = setting("loggers", "wandb")
+            raise ImportError(f"{asked} needs Weights & Biases: pip install wandb") from error
         known = _records(run).get("wandb")
         self.goes_on = known is not None
         identity = known or uuid.uuid4().hex[:16]
@@ -140,7 +141,7 @@ class _WandB:
         except wandb.Error as error:
             raise RunError(
                 f"Weights & Biases can't be reached ({error}): run `wandb login`, set "
-                "WANDB_MODE=offline, or leave --log wandb out"
+                f"WANDB_MODE=offline, or leave out {setting('loggers', 'wandb')}"
             ) from error
         _remember(run, "wandb", identity)
 
@@ -159,7 +160,8 @@ class _MLflow:
         try:
             import mlflow
         except ImportError as error:
-            raise ImportError("--log mlflow needs MLflow: pip install mlflow") from error
+            asked = setting("loggers", "mlflow")
+            raise ImportError(f"{asked} needs MLflow: pip install mlflow") from error
         self.mlflow = mlflow
         known = _records(run).get("mlflow")
         self.goes_on = known is not None
@@ -173,7 +175,7 @@ class _MLflow:
         except mlflow.MlflowException as error:
             raise RunError(
                 f"MLflow can't be used ({error}): set MLFLOW_TRACKING_URI to a server or database, "
-                "or leave --log mlflow out"
+                f"or leave out {setting('loggers', 'mlflow')}"
             ) from error
 
     def log(self, values: dict[str, float], epoch: int) -> None:

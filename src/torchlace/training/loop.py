@@ -14,29 +14,33 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import checks
-from torchlace.runs.config import TrainConfig
+from torchlace._reporter import Reporter
+from torchlace._text import setting
+from torchlace.runs import Lock, Run, RunError, TrainConfig
 from torchlace.runs.files import LOCK
 from torchlace.runs.load import load_weights
-from torchlace.runs.lock import Lock
-from torchlace.runs.run import Run, RunError
-from torchlace.training.assembly import Assembly, build_model
 from torchlace.training.checkpoint import (
+    Writer,
     checkpoint_state,
     load_checkpoint,
     save_weights,
     write_checkpoint,
 )
-from torchlace.training.device import OneDevice
+from torchlace.training.distributed import (
+    Together,
+    check_shared,
+    companion,
+    spread_model,
+    together,
+)
+from torchlace.training.fabric import OneDevice, launch, make_fabric
 from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
-from torchlace.training.parts import compiling, launch, make_fabric, make_scheduler
-from torchlace.training.progress import InterruptedRun, Progress, interruptible
-from torchlace.training.reporting import Reporter, Silent
+from torchlace.training.model import Assembly, build_model, compiling
+from torchlace.training.optim import copy_clocks, make_scheduler
 from torchlace.training.scoring import Scoring, accuracy
-from torchlace.training.sharding import spread_model
-from torchlace.training.step import EagerStep, GraphStep, copy_clocks
-from torchlace.training.together import Together, check_shared, companion, together
-from torchlace.training.writer import Writer
+from torchlace.training.step import EagerStep, GraphStep
+from torchlace.training.stopping import InterruptedRun, Progress, interruptible
 
 
 def train(
@@ -52,7 +56,7 @@ def train(
     A finished run is left alone unless ``overwrite``; an unfinished one is resumed if its settings
     are the same. ``locked`` says that the caller holds the run's lock.
     """
-    reporter = reporter or Silent()
+    reporter = reporter or Reporter()
     run = Run(path)
     # Before others are started, or waited for in vain.
     if not companion() and _finished(run, config, reporter, overwrite):
@@ -62,7 +66,7 @@ def train(
         launch(fabric)
     first = fabric.global_rank == 0
     if not first:
-        reporter = Silent()
+        reporter = Reporter()
     lock = Lock(run.path, LOCK)
     with together(fabric) as company:
         try:
@@ -70,7 +74,8 @@ def train(
                 _make_folder(run)
             if not fabric.broadcast(locked or (first and lock.acquire())):
                 raise RunError(
-                    f"another process trains in {run.path} now: wait, or choose another --run"
+                    f"another process trains in {run.path} now: wait, or choose another "
+                    f"{setting('path')}"
                 )
             # Again: nobody else changes the folder from here on.
             if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
@@ -138,7 +143,8 @@ class _Training:
             if self.run.facts()["data_digest"] != self.inputs.data.digest:
                 raise RunError(
                     f"{self.run.path} was trained on other images than {config.data} holds now; "
-                    "choose another --run, or --overwrite it"
+                    f"choose another {setting('path')}, or replace it with "
+                    f"{setting('overwrite', True)}"
                 )
             if progress.best:
                 # A kill may have come between the checkpoint and the weights.
@@ -218,7 +224,8 @@ class _Training:
         kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
         raise RunError(
             f"the {which} loss became {loss} in epoch {epoch}{kept}. Lower the learning rate "
-            f"(now {self.config.lr:g}), clip gradients (--clip 1) or use --precision 32-true"
+            f"(now {self.config.lr:g}), clip gradients ({setting('clip', 1)}) or use "
+            f"{setting('precision', '32-true')}"
         )
 
     def _positions(
@@ -267,7 +274,7 @@ class _Training:
         if self.lock.taken and not self.lock.there:
             raise RunError(
                 f"{self.run.path} was removed while the run trained there, and is another one now: "
-                "nothing was written into that. Start the same command again with another --run"
+                "nothing was written into that. Start again with another {setting('path')}"
             )
 
     @property
@@ -279,7 +286,7 @@ class _Training:
 
 def _make_folder(run: Run) -> None:
     if run.path.exists() and not run.path.is_dir():
-        raise RunError(f"{run.path} is a file; --run needs a folder")
+        raise RunError(f"{run.path} is a file; {setting('path')} needs a folder")
     try:
         run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -296,11 +303,12 @@ def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool
         if differences:
             listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
             raise RunError(
-                f"{run.path} was started with other settings ({listed}); choose another --run, or "
-                "--overwrite it"
+                f"{run.path} was started with other settings ({listed}); choose another "
+                f"{setting('path')}, or replace it with {setting('overwrite', True)}"
             )
     elif run.begun:
         run.check_there()
     if run.finished:
-        reporter.message(f"{run.path} is finished already; --overwrite trains it anew")
+        anew = setting("overwrite", True)
+        reporter.message(f"{run.path} is finished already; {anew} trains it anew")
     return run.finished

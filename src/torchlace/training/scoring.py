@@ -14,10 +14,8 @@ from torch.optim.swa_utils import update_bn
 from torchlace import heads
 from torchlace.evaluation import classification_scores
 from torchlace.runs.run import versions
-from torchlace.training.batches import Batches, prepared
-from torchlace.training.inputs import Inputs
-from torchlace.training.parts import device_name, peak_memory
-from torchlace.training.progress import Progress
+from torchlace.training.inputs import Batches, Inputs, prepared
+from torchlace.training.stopping import Progress
 
 
 class Scoring:
@@ -99,3 +97,15 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
         75.0
     """
     return 100 * (logits.argmax(1) == labels).double().mean().item()
+
+
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def peak_memory(device: torch.device) -> float | None:
+    """Most memory in use on a CUDA device so far, MiB."""
+    if device.type != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)

@@ -194,7 +194,7 @@ def _collections(shown: list[Shown], root: Path | None, watcher: Watcher) -> lis
 
 def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
     from torchlace.data import DataError
-    from torchlace.runs.load import read_data
+    from torchlace.runs import read_data
 
     try:
         data = read_data(run.inspection, root)

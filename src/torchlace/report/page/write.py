@@ -11,7 +11,7 @@ from torchlace._checks import check_choice, check_count
 from torchlace.evaluation.embedding import Method
 from torchlace.report.page.gather import Examine, Failed, gather
 from torchlace.report.page.render import render, require_all
-from torchlace.runs.find import find_runs
+from torchlace.runs import find_runs
 
 if TYPE_CHECKING:
     from torchlace.inspection import Watcher
@@ -57,7 +57,7 @@ def write_report(
         watcher: told what is being done.
     """
     from torchlace.inspection import Quiet
-    from torchlace.runs.run import RunError, write_whole
+    from torchlace.runs import RunError, write_whole
 
     require_all()
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from training.processes import watched
 
-from torchlace.cli import bars
+from torchlace.cli import progress as bars
 
 ROW = {
     "train_loss": 12.3456,
@@ -28,7 +28,7 @@ def clock(monkeypatch):
 
 def shown(bar, width):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(bar.progress.make_tasks_table(bar.progress.tasks))
+    console.print(bar.bars.make_tasks_table(bar.bars.tasks))
     return console.file.getvalue()
 
 

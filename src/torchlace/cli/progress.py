@@ -1,105 +1,128 @@
-"""What ``torchlace train`` shows while it goes on."""
+"""How commands show progress: bars for whoever looks at a terminal, lines for a log."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from torchlace._text import shown_lines
+from torchlace._reporter import Reporter
+from torchlace._text import shown, shown_lines
 from torchlace.cli.common import say
 
 _SHORTEST_BAR = 8
 
 
-def reporter(epochs: int, quiet: bool) -> Any:
-    """Who is told of a training: nobody, whoever looks at a terminal, or a log."""
-    return Bars(epochs) if sys.stderr.isatty() and not quiet else _Lines(quiet)
+@contextmanager
+def reporting(*, epochs: int | None = None, quiet: bool = False) -> Iterator[Reporter]:
+    """A reporter of what a command does: bars on a terminal, lines elsewhere, nothing if quiet.
+
+    Args:
+        epochs: of the training, if the command trains.
+        quiet: whether nothing is shown.
+    """
+    if quiet:
+        yield Reporter()
+    elif not sys.stderr.isatty():
+        yield _Lines()
+    else:
+        bars = Bars(epochs)
+        try:
+            yield bars
+        finally:
+            bars.close()
 
 
-class _Lines:
-    """Plain lines, for logs, or none."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
+class _Lines(Reporter):
+    """Prints plain lines, for logs."""
 
     def message(self, text: str) -> None:
-        if not self.quiet:
-            say(text, err=True)
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        pass
+        say(text, err=True)
 
     def epoch(self, row: dict[str, Any], epochs: int) -> None:
         self.message("  ".join(_summary(row, epochs)))
 
-    def close(self) -> None:
-        pass
 
+class Bars(Reporter):
+    """Draws a bar for each piece of work, and prints a line for each epoch of a training."""
 
-class Bars:
-    """A bar that moves with the steps, and a line for every epoch, on a terminal of any width."""
-
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, epochs: int | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        from torchlace.training.together import companion
-
-        self.progress = Progress(
-            "{task.description}",
+        self.bars = Progress(
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            "{task.fields[left]}",
+            TextColumn("{task.fields[left]}"),
             transient=True,
             console=Console(stderr=True),
         )
-        if not companion():  # of several processes, only one will be asked for a bar
-            self.progress.start()
-        self.task = self.progress.add_task("start", total=None, left="")
-        self.clock = _Clock(epochs)
+        self.tasks: dict[str, Any] = {}
+        self.clock = _Clock(epochs or 1)
         self.shown = 0.0
         self.last: list[str] = []
+        if epochs is not None:
+            self.tasks["training"] = self.bars.add_task("start", total=None, left="")
+            from torchlace.training.distributed import companion
+
+            if companion():  # of several processes, only one will be asked for a bar
+                return
+        self.bars.start()
 
     def message(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bars."""
         from rich.text import Text
 
         # The terminal breaks long lines, so that paths in them can be copied.
-        self.progress.console.print(Text(shown_lines(text)), soft_wrap=True)
+        self.bars.console.print(Text(shown_lines(text)), soft_wrap=True)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Move the bar of a piece of work."""
+        if what not in self.tasks:
+            self.tasks[what] = self.bars.add_task(shown(what), total=total, left="")
+        task = self.bars.tasks[self.tasks[what]]
+        left = task.time_remaining
+        left = "" if left is None else _duration(left)
+        self.bars.update(self.tasks[what], completed=done, total=total, left=left)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
-        """Move the bar."""
+        """Move the bar of the training."""
         left = self.clock.step(epoch, step, steps)
         now = time.monotonic()
         if now - self.shown > 0.1:
             self.shown = now
-            self.progress.start()
+            self.bars.start()
             others = f" {_SHORTEST_BAR * '━'} {steps}/{steps} {left}"
-            room = self.progress.console.width - len(others)
+            room = self.bars.console.width - len(others)
             described = _fitting([f"epoch {epoch}/{self.clock.epochs}", *self.last], room, ", ")
-            self.progress.update(
-                self.task, description=described, completed=step, total=steps, left=left
+            self.bars.update(
+                self.tasks["training"],
+                description=described,
+                completed=step,
+                total=steps,
+                left=left,
             )
 
     def epoch(self, row: dict[str, Any], epochs: int) -> None:
-        """A line for the epoch; the next bar tells of it too."""
+        """Print a line for the epoch; the next bar tells of it too."""
         self.clock.epoch()
         self.last = [
             f"loss {row['train_loss']:.3f}",
             f"accuracy {row['val_accuracy']:.1f} %",
             f"{row['images_per_second']:,.0f} images/s",
         ]
-        parts, width = _summary(row, epochs), self.progress.console.width
+        parts, width = _summary(row, epochs), self.bars.console.width
         if len("  ".join(parts[:3])) > width:  # the validation tells more than the training loss
             del parts[1]
         self.message(_fitting(parts, width, "  "))
 
     def close(self) -> None:
-        """Take the bar away."""
-        self.progress.stop()
+        """Take the bars away."""
+        self.bars.stop()
 
 
 class _Clock:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchlace.runs.config import TrainConfig
+from torchlace.runs import TrainConfig
 from torchlace.runs.readers import best_epoch, check_history
 
 

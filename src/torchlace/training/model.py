@@ -1,27 +1,26 @@
-"""What a run trains: the network, its optimiser, its average, and the step they take together."""
+"""The network of a run: built, checked against the images, and made ready to train."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from torchlace._precision import evaluating
+from torchlace._text import setting
+from torchlace._torch import BatchNorm, is_compile_error
+from torchlace.backgrounds import Running
 from torchlace.models import Classifier
-from torchlace.runs.config import TrainConfig
-from torchlace.runs.load import make_classifier
-from torchlace.runs.run import RunError
-from torchlace.training.device import OneDevice
+from torchlace.runs import RunError, TrainConfig, make_classifier
+from torchlace.training.fabric import OneDevice
 from torchlace.training.inputs import Inputs
-from torchlace.training.parts import (
-    check_settles,
-    check_takes,
-    compiling,
-    make_optimizer,
-)
-from torchlace.training.step import Average, EagerStep, GraphStep
+from torchlace.training.optim import Average, make_optimizer
+from torchlace.training.step import EagerStep, GraphStep
 
 
 def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bool) -> Classifier:
@@ -39,6 +38,34 @@ def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bo
     if fabric.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
         model = model.to(memory_format=torch.channels_last)
     return model
+
+
+def check_takes(model: Classifier, images: Tensor, name: str) -> None:
+    """Refuse a backbone that can't take images of this size, before anything is begun."""
+    try:
+        with evaluating(model), torch.no_grad():
+            model.embed(images)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        height, width = images.shape[-2:]
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"{name} can't take images of {width} × {height} pixels ({reason}): use a larger "
+            f"{setting('image_size')}, {setting('protocol', 'paper')}, or another "
+            f"{setting('backbone')}"
+        ) from error
+
+
+def check_settles(model: Classifier, name: str) -> None:
+    """Refuse a backbone without statistics that could be taken anew, before anything is begun."""
+    parts = list(model.backbone.modules())
+    if any(isinstance(part, Running) for part in parts):
+        raise RunError(
+            f"a BackgroundNorm would learn from the batches of {setting('norm_batches')} too: "
+            "leave out one"
+        )
+    norms = (part for part in parts if isinstance(part, BatchNorm))
+    if not any(part.track_running_stats for part in norms):
+        raise RunError(f"{name} has no batch normalisation: leave out {setting('norm_batches')}")
 
 
 class Assembly:
@@ -109,5 +136,20 @@ class Assembly:
         except RuntimeError as error:
             raise RunError(
                 f"the training step could not be captured as a CUDA graph: {error}. Start again "
-                "with --no-graph"
+                f"with {setting('graph', False)}"
             ) from error
+
+
+@contextmanager
+def compiling(config: TrainConfig) -> Iterator[None]:
+    """Say it plainly where the backbone, if it is to be compiled, can't be."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (config.compile and is_compile_error(error)):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"{config.backbone_name} can't be compiled here ({reason}): start again with "
+            f"{setting('compile', False)}"
+        ) from error
