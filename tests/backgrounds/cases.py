@@ -31,14 +31,12 @@ CASES += [
     for part in ("mean", "covariance")
 ]
 CASES += [
-    Case("estimated-nontarget", "estimated", {"samples": "nontarget"}),
-    Case("estimated-ledoit-wolf", "estimated", {"shrinkage": "ledoit-wolf"}),
-    Case("estimated-newton-schulz", "estimated", {"method": "newton-schulz"}),
-    Case("estimated-2-dimensions", "estimated", {"dimensions": 2}),
-    Case("estimated-cohesion", "estimated", {"cohesion": 0.3}),
+    Case("total-ledoit-wolf", "total", {"shrinkage": "ledoit-wolf"}),
+    Case("total-newton-schulz", "total", {"method": "newton-schulz"}),
     Case("learned-cholesky", "learned", {"form": "cholesky"}),
     Case("learned-matrix", "learned", {"form": "matrix"}),
     Case("low-rank-2", "low-rank", {"rank": 2}),
+    Case("low-rank-total-2", "low-rank-total", {"rank": 2}),
     Case("low-rank-learned-2", "low-rank-learned", {"rank": 2}),
     Case("one-vs-all-newton-schulz", "one-vs-all", {"method": "newton-schulz"}),
     Case("one-vs-all-learned-2", "one-vs-all-learned", {"rank": 2}),

@@ -53,7 +53,7 @@ def run(
     for step, (features, targets) in enumerate(stream()):
         if rank is not None:
             features, targets = share(cut(step, len(targets)), rank, features, targets)
-        if rank is not None and step == RESTORED and (not compiled or case.label == "estimated"):
+        if rank is not None and step == RESTORED and (not compiled or case.label == "total"):
             background, before = case.build(**options), background
             background.load_state_dict(before.state_dict())
             observe = background.observe

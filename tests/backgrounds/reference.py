@@ -67,16 +67,6 @@ def samples(
     return features, targets, torch.cat(weights[::-1])
 
 
-def complement_weights(targets: Tensor, classes: int) -> Tensor:
-    """Weights whose moments average, over classes, those of the samples of all other classes."""
-    present = [c for c in range(classes) if (targets != c).any()]
-    weights = torch.zeros(len(targets), dtype=torch.float64)
-    for c in present:
-        others = (targets != c).double()
-        weights += others / others.sum()
-    return weights * len(targets) / len(present)
-
-
 def ledoit_wolf(features: Tensor, weights: Tensor) -> float:
     """The shrinkage of Ledoit and Wolf, its sample means taken with ``weights``."""
     mean, covariance = moments(features, weights)
@@ -86,47 +76,6 @@ def ledoit_wolf(features: Tensor, weights: Tensor) -> float:
     return min(1.0, (noise / (covariance - mean_variance(covariance)).square().sum()).item())
 
 
-def amount_for(dimensions: int, least: float, covariances: list[Tensor]) -> float:
-    """What the last of the covariances is shrunk by, those before having been shrunk in turn."""
-    amount = 0.5
-    for covariance in covariances[:-1]:
-        values = (1 - amount) * torch.linalg.eigvalsh(covariance)
-        ridge = amount * covariance.trace() / len(covariance)
-        used = (values / (values + ridge)).sum().item()
-        odds = amount / (1 - amount) * used / dimensions
-        amount = min(max(odds / (1 + odds), least), 0.999)
-    return amount
-
-
-def amount_of_cohesion(background, history: History) -> float:
-    """What the last refresh shrinks by, all steps before it gone through in turn."""
-    classes, width = background.num_classes, background.in_features
-    amount, precision = 0.5, torch.eye(width, dtype=torch.float64)
-    cosines = pairs = 0.0
-    for step, (features, targets) in enumerate(history):
-        mean, covariance = moments(*samples(history[: step + 1], background)[::2])
-        decay = 0.99 if background.decay == "auto" else background.decay
-        cosines, pairs = cosines * decay, pairs * decay
-        centred = features.double() - mean
-        lengths = (centred @ precision * centred).sum(1).sqrt()
-        for c in range(classes):
-            own = (targets == c).nonzero().flatten().tolist()
-            pairs += len(own) * (len(own) - 1)
-            cosines += sum(
-                (centred[i] @ precision @ centred[j] / (lengths[i] * lengths[j])).item()
-                for i in own
-                for j in own
-                if i != j
-            )
-        if step % background.refresh_every:
-            continue
-        last, precision = amount, shrunk(covariance, amount).inverse()
-        growth = background.cohesion * pairs / max(cosines, 1e-300) if pairs else 1.0
-        odds = amount / (1 - amount) * min(max(growth, 0.8), 1.25)
-        amount = min(max(odds / (1 + odds), background.whitener.shrinkage), 0.999)
-    return last
-
-
 def _shrink(background, covariance, features, weights):
     amount = background.whitener.shrinkage
     if amount == "ledoit-wolf":
@@ -134,23 +83,9 @@ def _shrink(background, covariance, features, weights):
     return shrunk(covariance, amount)
 
 
-def _estimated(background, history) -> Expected:
+def _total(background, history) -> Expected:
     features, _, weights = samples(history, background)
-    if background.samples == "nontarget":
-        weights = weights * torch.cat(
-            [complement_weights(y, background.num_classes) for _, y in history]
-        )
     mean, covariance = moments(features, weights)
-    if background.dimensions is not None:
-        starts = range(0, len(history), background.refresh_every)
-        seen = [samples(history[: start + 1], background)[::2] for start in starts]
-        covariances = [moments(*each)[1] for each in seen]
-        least = background.whitener.shrinkage
-        amount = amount_for(background.dimensions, least, covariances)
-        return Expected(mean, shrunk(covariance, amount).inverse())
-    if background.cohesion is not None:
-        amount = amount_of_cohesion(background, history)
-        return Expected(mean, shrunk(covariance, amount).inverse())
     return Expected(mean, _shrink(background, covariance, features, weights).inverse())
 
 
@@ -171,21 +106,22 @@ def _one_vs_all(background, history) -> Expected:
     features, targets, weights = samples(history, background)
     classes = range(background.num_classes)
     masses = [weights[targets == c].sum() for c in classes]
-    parts = [moments(features[targets == c], weights[targets == c]) for c in classes]
-    within = sum(m * covariance for m, (_, covariance) in zip(masses, parts, strict=True))
-    within = shrunk(within / sum(masses), background.whitener.shrinkage)
+    centers = [moments(features[targets == c], weights[targets == c])[0] for c in classes]
+    _, within, ridge = _scatter(background, history)
+    within = within + ridge * torch.eye(len(within), dtype=torch.float64)
     means, precisions = [], []
     for c in classes:
         others = [k for k in classes if k != c]
         mean, scatter = moments(
-            torch.stack([parts[k][0] for k in others]), torch.stack([masses[k] for k in others])
+            torch.stack([centers[k] for k in others]), torch.stack([masses[k] for k in others])
         )
         means.append(mean)
         precisions.append((within + scatter).inverse())
     return Expected(torch.stack(means), torch.stack(precisions))
 
 
-def _within(background, history) -> Expected:
+def _scatter(background, history) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean, the covariance within classes, and the ridge that the signal asks for."""
     features, targets, weights = samples(history, background)
     present = targets.unique().tolist()
     parts = [moments(features[targets == c], weights[targets == c]) for c in present]
@@ -197,26 +133,41 @@ def _within(background, history) -> Expected:
     chance = squares @ (1 / masses) / masses.sum() - squares.sum() / masses.sum() ** 2
     chance = within.trace() * chance
     beta = min(between.trace(), max(between.trace() - chance, chance)) / (len(present) - 1)
-    identity = torch.eye(len(within), dtype=torch.float64)
     least = 1e-4 * (within.trace() / len(within) + beta)
-    return Expected(mean, (within + (background.ridge * beta + least) * identity).inverse())
+    return mean, within, background.ridge * beta + least
+
+
+def _within(background, history) -> Expected:
+    mean, within, ridge = _scatter(background, history)
+    return Expected(mean, (within + ridge * torch.eye(len(within), dtype=torch.float64)).inverse())
 
 
 def _low_rank(background, history) -> Expected:
+    mean, within, ridge = _scatter(background, history)
+    full = _nystrom(background, within) + ridge * torch.eye(len(within), dtype=torch.float64)
+    return Expected(mean, full.inverse())
+
+
+def _low_rank_total(background, history) -> Expected:
     features, _, weights = samples(history, background)
     mean, covariance = moments(features, weights)
-    sketch = covariance @ background.probe.double()
-    core = background.probe.double().T @ sketch
-    low = sketch @ torch.linalg.solve(core, sketch.T)
-    full = low + (covariance - low).diagonal().diag()
+    full = _nystrom(background, covariance)
     return Expected(mean, shrunk(full, background.shrinkage).inverse())
 
 
+def _nystrom(background, covariance: Tensor) -> Tensor:
+    sketch = covariance @ background.probe.double()
+    core = background.probe.double().T @ sketch
+    low = sketch @ torch.linalg.solve(core, sketch.T)
+    return low + (covariance - low).diagonal().diag()
+
+
 REFERENCES: dict[type, Callable[..., Expected]] = {
-    tl.backgrounds.Estimated: _estimated,
     tl.backgrounds.LowRank: _low_rank,
+    tl.backgrounds.LowRankTotal: _low_rank_total,
     tl.backgrounds.OneVsAll: _one_vs_all,
     tl.backgrounds.OneVsOne: _one_vs_one,
+    tl.backgrounds.Total: _total,
     tl.backgrounds.Within: _within,
 }
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchlace as tl
-from torchlace.backgrounds import Estimated, LowRank, OneVsAll, OneVsOne
+from torchlace.backgrounds import LowRankTotal, OneVsAll, OneVsOne, Total
 
 
 def spiky(rows, width, noise=0.01):
@@ -17,8 +17,8 @@ def spiky(rows, width, noise=0.01):
 def test_low_rank_of_fewer_samples_than_its_rank(seed):
     torch.manual_seed(seed)
     features = spiky(16, 64)
-    background = LowRank(64, rank=64)
-    exact = LowRank(64, rank=64, dtype=torch.float64)
+    background = LowRankTotal(64, rank=64)
+    exact = LowRankTotal(64, rank=64, dtype=torch.float64)
     exact.probe.copy_(background.probe)
     whitened, expected = background(features).double(), exact(features.double())
     products = expected @ expected.T
@@ -26,7 +26,7 @@ def test_low_rank_of_fewer_samples_than_its_rank(seed):
 
 
 def test_a_failed_decomposition_is_not_kept():
-    background = Estimated(3)
+    background = Total(3)
     with torch.no_grad():
         background.running_mass.fill_(1)
         background.running_unit.fill_(1)
@@ -39,7 +39,7 @@ def test_a_failed_decomposition_is_not_kept():
 @pytest.mark.parametrize(("shrinkage", "tolerance"), [(0.1, 1e-3), (0.01, 1e-2), (1e-3, 0.1)])
 def test_whitening_of_few_spiky_samples(method, shrinkage, tolerance):
     torch.manual_seed(0)
-    background = Estimated(128, shrinkage=shrinkage, method=method)
+    background = Total(128, shrinkage=shrinkage, method=method)
     features = spiky(32, 128)
     background(features)
     covariance = features.double().T.cov(correction=0)
@@ -65,25 +65,25 @@ def test_classes_far_apart(kind, gap):
     assert scores.abs().max() <= 1 + 1e-4
 
 
-@pytest.mark.parametrize("kind", [Estimated, LowRank])
+@pytest.mark.parametrize("kind", [Total, LowRankTotal])
 @pytest.mark.parametrize("size", [1e-18, 1e-9, 1e9, 1e18])
 def test_features_of_any_size_whiten_alike(kind, size):
     torch.manual_seed(0)
     features = torch.randn(4, 32, 6) @ torch.randn(6, 6) + 3
     plain, scaled = kind(6, refresh_every=1), kind(6, refresh_every=1)
-    if kind is LowRank:
+    if kind is LowRankTotal:
         scaled.probe.copy_(plain.probe)
     for batch in features:
         expected, whitened = plain(batch), scaled(batch * size)
         assert_close(whitened, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", [Estimated, LowRank])
+@pytest.mark.parametrize("kind", [Total, LowRankTotal])
 def test_a_large_offset_costs_little(kind):
     torch.manual_seed(0)
     features = torch.randn(4, 64, 6) @ torch.randn(6, 6)
     plain, moved = kind(6, refresh_every=1), kind(6, refresh_every=1)
-    if kind is LowRank:
+    if kind is LowRankTotal:
         moved.probe.copy_(plain.probe)
     for batch in features:
         expected, whitened = plain(batch), moved(batch + 1000)

@@ -20,8 +20,7 @@ import torchlace as tl
 STEPS = 25
 COMPILED = [
     *PLAIN_RUNNING,
-    Case("estimated-nontarget", "estimated", {"samples": "nontarget"}),
-    Case("estimated-newton-schulz", "estimated", {"method": "newton-schulz", "shrinkage": 0.9}),
+    Case("total-newton-schulz", "total", {"method": "newton-schulz", "shrinkage": 0.9}),
     Case("one-vs-one-ledoit-wolf", "one-vs-one", {"shrinkage": "ledoit-wolf"}),
 ]
 
@@ -61,7 +60,7 @@ def test_compiled_moves_as_eager(case):
 
 
 def test_inductor_moves_as_eager():
-    eager, compiled = (tl.backgrounds.Estimated(WIDTH) for _ in range(2))
+    eager, compiled = (tl.backgrounds.Total(WIDTH) for _ in range(2))
     outputs = train(compiled, torch.compile(step, fullgraph=True), torch.float32)
     for expected, output in zip(train(eager, step, torch.float32), outputs, strict=True):
         assert_close(output, expected, rtol=1e-4, atol=1e-4)

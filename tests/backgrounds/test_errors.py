@@ -6,56 +6,38 @@ from backgrounds.cases import CASES, CLASSES, WIDTH, Case, batches, each
 
 import torchlace as tl
 from torchlace.backgrounds import (
-    Estimated,
     Learned,
     LearnedLowRank,
     LearnedOneVsAll,
     LowRank,
+    LowRankTotal,
     OneVsAll,
     OneVsOne,
+    Total,
+    Within,
     create,
 )
 
 PLAIN = [Case(name, name) for name in tl.backgrounds.names()]
 OPTIONS = [
-    (Estimated, {"decay": 1.0}, "decay"),
-    (Estimated, {"decay": -0.1}, "decay"),
-    (Estimated, {"decay": "0.9"}, "decay"),
-    (Estimated, {"shrinkage": 0.0}, "shrinkage"),
-    (Estimated, {"shrinkage": 1.5}, "shrinkage"),
-    (Estimated, {"shrinkage": "ledoit"}, "shrinkage.*ledoit-wolf"),
-    (Estimated, {"refresh_every": 0}, "refresh_every"),
-    (Estimated, {"refresh_every": 2.5}, "refresh_every"),
-    (Estimated, {"method": "svd"}, "method"),
-    (Estimated, {"samples": "target"}, "samples.*nontarget"),
-    (Estimated, {"samples": "nontarget"}, "num_classes"),
-    (
-        Estimated,
-        {"samples": "nontarget", "num_classes": 1},
-        "num_classes must be at least 2, got 1",
-    ),
-    (Estimated, {"dimensions": 0}, "dimensions"),
-    (Estimated, {"dimensions": 2.5}, "dimensions"),
-    (Estimated, {"dimensions": "class"}, "dimensions 'class'.*'classes'"),
-    (Estimated, {"dimensions": "classes"}, 'dimensions="classes" needs num_classes'),
-    (
-        Estimated,
-        {"dimensions": 2, "shrinkage": "ledoit-wolf"},
-        "dimensions=2 and shrinkage='ledoit-wolf' each set the shrinkage",
-    ),
-    (
-        Estimated,
-        {"dimensions": 2, "cohesion": 0.5, "num_classes": 3},
-        "dimensions=2 and cohesion=0.5 each set the shrinkage: keep one",
-    ),
-    (Estimated, {"cohesion": 0.5}, "cohesion=0.5 needs num_classes"),
-    (Estimated, {"cohesion": 1, "num_classes": 3}, r"cohesion .*\(0, 1\).*1"),
-    (Estimated, {"cohesion": "high", "num_classes": 3}, "cohesion.*'high'"),
+    (Total, {"decay": 1.0}, "decay"),
+    (Total, {"decay": -0.1}, "decay"),
+    (Total, {"decay": "0.9"}, "decay"),
+    (Total, {"shrinkage": 0.0}, "shrinkage"),
+    (Total, {"shrinkage": 1.5}, "shrinkage"),
+    (Total, {"shrinkage": "ledoit"}, "shrinkage.*ledoit-wolf"),
+    (Total, {"refresh_every": 0}, "refresh_every"),
+    (Total, {"refresh_every": 2.5}, "refresh_every"),
+    (Total, {"method": "svd"}, "method"),
+    (Total, {"ridge": 0.1}, "ridge"),
+    (Within, {"num_classes": 3, "ridge": 0.0}, "ridge"),
+    (Within, {"num_classes": 3, "method": "svd"}, "method"),
+    (LowRank, {"num_classes": 3, "ridge": -1.0}, "ridge"),
     (Learned, {"form": "svd"}, "form"),
-    (LowRank, {"rank": 0}, "rank"),
-    (LowRank, {"shrinkage": 0}, "shrinkage"),
+    (LowRank, {"num_classes": 3, "rank": 0}, "rank"),
+    (LowRankTotal, {"shrinkage": 0}, "shrinkage"),
     (LearnedLowRank, {"rank": -1}, "rank"),
-    (OneVsAll, {"num_classes": 3, "shrinkage": "ledoit-wolf"}, "shrinkage"),
+    (OneVsAll, {"num_classes": 3, "ridge": "ledoit-wolf"}, "ridge"),
     (OneVsAll, {"num_classes": 1}, "num_classes must be at least 2, got 1"),
     (OneVsOne, {"num_classes": 1}, "num_classes must be at least 2, got 1"),
     (LearnedOneVsAll, {"num_classes": 0}, "num_classes must be at least 2, got 0"),
@@ -78,12 +60,12 @@ def test_width_out_of_range(case, width):
 
 
 def test_unknown_name_lists_the_nearest():
-    with pytest.raises(ValueError, match=r"unknown background 'estimate'.*'estimated'"):
-        create("estimate", WIDTH, CLASSES)
+    with pytest.raises(ValueError, match=r"unknown background 'witin'.*'within'"):
+        create("witin", WIDTH, CLASSES)
 
 
 @pytest.mark.parametrize("shape", [(8, WIDTH + 1), (8, 1), (WIDTH,), (2, 3, WIDTH)], ids=str)
-@each([case for case in PLAIN if case.name in ("estimated", "learned", "low-rank")])
+@each([case for case in PLAIN if case.name in ("total", "learned", "low-rank-total")])
 def test_whitening_features_of_the_wrong_shape(case, shape):
     with pytest.raises(ValueError, match="features"):
         case.build()(torch.randn(shape))

@@ -9,6 +9,8 @@ from backgrounds.cases import CLASSES, DECAY, ROWS, RUNNING, WIDTH, batches, eac
 from backgrounds.reference import expected, refreshed
 from torch.testing import assert_close
 
+import torchlace as tl
+
 STEPS = 25
 
 
@@ -59,7 +61,7 @@ def test_follows_in_fp32(case):
     assert_expected(background, history, rtol=5e-3)
 
 
-@each([case for case in RUNNING if case.name in ("estimated", "low-rank", "one-vs-one")])
+@each([case for case in RUNNING if case.name in ("total", "low-rank", "one-vs-one")])
 def test_mean_moves_every_step(case):
     background = case.build(decay=DECAY, dtype=torch.float64, mean=True)
     history = []
@@ -151,12 +153,9 @@ def test_reset_forgets(case):
             assert torch.equal(buffer, background.get_buffer(name)), name
 
 
-def test_full_rank_sketch_is_the_shrunk_covariance():
-    low, full = (
-        case.build(dtype=torch.float64)
-        for case in RUNNING
-        if case.label in ("low-rank", "estimated")
-    )
+@pytest.mark.parametrize("names", [("low-rank", "within"), ("low-rank-total", "total")])
+def test_full_rank_sketch_is_the_shrunk_covariance(names):
+    low, full = (tl.backgrounds.create(name, WIDTH, CLASSES, dtype=torch.float64) for name in names)
     for features, targets in batches(21):
         low.observe(features, targets)
         full.observe(features, targets)

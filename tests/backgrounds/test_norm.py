@@ -74,7 +74,7 @@ def test_half_precision_in_and_out_but_not_inside():
 
 @pytest.mark.parametrize(
     "background",
-    [tl.backgrounds.Learned(WIDTH), tl.backgrounds.LowRank(WIDTH, rank=2)],
+    [tl.backgrounds.Learned(WIDTH), tl.backgrounds.LowRankTotal(WIDTH, rank=2)],
     ids=lambda background: type(background).__name__,
 )
 def test_other_backgrounds_serve(background):
@@ -91,7 +91,7 @@ def test_other_backgrounds_serve(background):
     [
         tl.backgrounds.Learned(5),
         tl.backgrounds.LearnedLowRank(WIDTH, rank=2),
-        tl.backgrounds.Estimated(WIDTH, samples="nontarget", num_classes=3),
+        tl.backgrounds.Within(WIDTH, 3),
         tl.backgrounds.OneVsAll(WIDTH, 3),
         tl.backgrounds.LearnedOneVsAll(WIDTH, 3),
         tl.backgrounds.LearnedOneVsOne(WIDTH, 3),
@@ -108,7 +108,7 @@ def test_errors_name_the_argument():
         tl.BackgroundNorm(0)
     with pytest.raises(TypeError, match="decay"):
         tl.BackgroundNorm(WIDTH, tl.backgrounds.Learned(WIDTH), decay=0.5)
-    with pytest.raises(TypeError, match="unknown option of Estimated 'decy': did you mean 'decay'"):
+    with pytest.raises(TypeError, match="unknown option of Total 'decy': did you mean 'decay'"):
         tl.BackgroundNorm(WIDTH, decy=0.5)
     with pytest.raises(TypeError, match="background must be a Background or None, got 'learned'"):
         tl.BackgroundNorm(WIDTH, "learned")

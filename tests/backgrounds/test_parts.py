@@ -30,9 +30,11 @@ class Watch(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("estimated", {}),
-        ("estimated", {"shrinkage": "ledoit-wolf"}),
+        ("within", {}),
+        ("total", {}),
+        ("total", {"shrinkage": "ledoit-wolf"}),
         ("low-rank", {"rank": RANK}),
+        ("low-rank-total", {"rank": RANK}),
         ("one-vs-all", {}),
         ("one-vs-one", {}),
     ],

@@ -20,7 +20,7 @@ def test_two_ranks_learn_as_one(tmp_path):
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     alone = {case.label: run(case) for case in RUNNING}
     automatic = {case.label: run(case, decay="auto") for case in PLAIN_RUNNING}
-    plain = next(case for case in RUNNING if case.label == "estimated")
+    plain = next(case for case in RUNNING if case.label == "total")
     singles = [(alone, DECAY), (alone, DECAY), (automatic, "auto")]
     for ours, theirs, (alone, decay) in zip(first, second, singles, strict=True):
         mean, precision = naive(plain, decay)
@@ -30,5 +30,5 @@ def test_two_ranks_learn_as_one(tmp_path):
                 assert torch.equal(value, theirs[label][name]), (label, name)
             for name in ("read_mean", "read_precision"):
                 assert_close(values[name], alone[label][name], msg=f"{label}: {name} differs")
-        assert_close(ours["estimated"]["read_mean"], mean)
-        assert_close(ours["estimated"]["read_precision"], precision)
+        assert_close(ours["total"]["read_mean"], mean)
+        assert_close(ours["total"]["read_precision"], precision)

@@ -51,7 +51,7 @@ def test_refreshing_forces_or_forbids(case):
 
 
 def test_refreshing_ends_with_its_block():
-    background = tl.backgrounds.Estimated(WIDTH)
+    background = tl.backgrounds.Total(WIDTH)
     with pytest.raises(RuntimeError), refreshing(background, False):
         raise RuntimeError
     learn(background, batches(1))
@@ -59,7 +59,7 @@ def test_refreshing_ends_with_its_block():
 
 
 def test_refreshing_nests():
-    background = tl.backgrounds.Estimated(WIDTH)
+    background = tl.backgrounds.Total(WIDTH)
     with refreshing(background, False):
         with refreshing(background, False):
             pass
@@ -255,7 +255,7 @@ def test_no_gradient_through_the_statistics(case):
 
 
 def test_pairs_of_copies_do_not_share_a_clock():
-    first = tl.backgrounds.Estimated(WIDTH)
+    first = tl.backgrounds.Total(WIDTH)
     second = copy.deepcopy(first)
     learn(first, batches(2))
     assert (first.steps, second.steps) == (2, 0)

@@ -175,7 +175,7 @@ def test_a_million_classes_need_memory_for_their_means_only():
     background = Within(2, 1_000_000)
     background.observe(torch.randn(8, 2), torch.arange(8) * 100_000)
     numbers = sum(buffer.numel() for buffer in background.buffers())
-    assert numbers < 4_000_100
+    assert numbers < 6_000_100  # the means once more where they lie in the whitened space
     assert torch.isfinite(background.whitening).all()
 
 
@@ -198,8 +198,8 @@ def test_it_learns_what_a_linear_layer_learns_where_whitening_all_does_not():
     right = {}
     for name, make in {
         "linear": tl.Softmax,
-        "total": tl.LACE,
-        "within": partial(tl.LACE, background="within"),
+        "total": partial(tl.LACE, background="total", scale="adacos", bias=False),
+        "within": tl.LACE,
     }.items():
         torch.manual_seed(0)
         head = make(30, 2)

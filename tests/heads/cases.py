@@ -12,7 +12,7 @@ from torchlace.heads import AdaCos, CosineHead, Head
 
 WIDTH, CLASSES = 6, 5
 
-RANKS = {"low-rank": 2, "low-rank-learned": 2, "one-vs-all-learned": 2}
+RANKS = dict.fromkeys(("low-rank", "low-rank-total", "low-rank-learned", "one-vs-all-learned"), 2)
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,9 @@ def options(**background_options) -> dict:
 CASES = [
     *map(registered, tl.heads.names()),
     *map(lace_on, tl.backgrounds.names()),
-    variant("lace nontarget", **options(samples="nontarget")),
-    variant("lace ledoit-wolf", **options(shrinkage="ledoit-wolf")),
-    variant("lace newton-schulz", **options(method="newton-schulz", shrinkage=0.1)),
-    variant("lace few dimensions", **options(dimensions="classes")),
-    variant("lace cohesion", **options(cohesion=0.3)),
+    variant("lace ledoit-wolf", background="total", **options(shrinkage="ledoit-wolf")),
+    variant("lace newton-schulz", **options(method="newton-schulz", ridge=1.0)),
+    variant("lace neither anchored nor biased", anchored=False, bias=False, **options()),
     variant("lace nonnegative", nonnegative=True),
     variant("lace in feature space", signature_space="features", **options()),
     variant("lace mean only", covariance=False, **options()),

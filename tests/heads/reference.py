@@ -3,7 +3,7 @@
 import math
 
 import torch
-from heads.reference_backgrounds import background_of
+from heads.reference_backgrounds import background_of, class_means, last_refresh
 from torch.nn import functional as F
 
 from torchlace import backgrounds as bg
@@ -19,7 +19,8 @@ def logits(head, x, history=()):
         ]
         return sum(parts)
     if isinstance(head, hd.LACE):
-        return lace(head, x, history) * scale(head)
+        scores = lace(head, x, history) * scale(head)
+        return scores if head.bias is None else scores + head.bias
     if isinstance(head, hd.CosineHead):
         return scale(head) * table(x, head.weight, lambda v, w: v @ w / (v.norm() * w.norm()))
     if isinstance(head, hd.Softmax):
@@ -138,6 +139,8 @@ def lace(head, x, history):
     """Eq. 3 for every sample and class."""
     background, classes = head.background, range(head.num_classes)
     signatures = head.weight.abs() if head.nonnegative else head.weight
+    if head.anchored:
+        signatures = signatures + anchors(background, history)
     known = background_of(background, history)
     if isinstance(background, (bg.OneVsOne, bg.LearnedOneVsOne)):
         columns = [
@@ -167,6 +170,17 @@ def lace(head, x, history):
             products = [s @ whitening @ (v - mean) for v in x]
             scores.append(torch.stack([a / b for a, b in zip(products, lengths, strict=True)]))
     return torch.stack(scores, 1)
+
+
+def anchors(background, history):
+    """Whitened class means about the mean of all, one unit from it in the root mean square."""
+    fresh = last_refresh(background, history)
+    means, mean = class_means(background, fresh)
+    found = torch.zeros(background.num_classes, background.in_features, dtype=torch.float64)
+    for c, own in means.items():
+        found[c] = background.transform((own - mean)[None])[0]
+    size = (sum(row @ row for row in found) / len(means)) ** 0.5 if means else 1.0
+    return found / size if size > 0 else found
 
 
 def ace(y, s, precision):

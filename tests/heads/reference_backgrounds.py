@@ -9,7 +9,7 @@ def background_of(b, history):
     """(mean, precision), or a list of them, one for each class."""
     if isinstance(b, bg.Running):
         history = [(x.detach(), y) for x, y in history]
-        fresh = history[: (len(history) - 1) // b.refresh_every * b.refresh_every + 1]
+        fresh = last_refresh(b, history)
     identity = torch.eye(b.in_features, dtype=torch.float64)
     if isinstance(b, (bg.LearnedOneVsAll, bg.LearnedOneVsOne)):
         return [
@@ -28,62 +28,44 @@ def background_of(b, history):
             cov = moments(weigh(fresh, b, lambda y, c=c: (y == c).double()))[1]
             pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.whitener.shrinkage))))
         return pairs
-    if isinstance(b, bg.Estimated):
-        rule = nontarget(b.num_classes) if b.samples == "nontarget" else labelled
-        mean = moments(weigh(history, b, rule))[0]
-        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b, rule))[1]
+    if isinstance(b, bg.Total):
+        mean = moments(weigh(history, b, labelled))[0]
+        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b, labelled))[1]
         if amount == "ledoit-wolf":
-            amount = max(1e-4, ledoit_wolf(fresh, b, rule))
-        if b.dimensions is not None:
-            refreshes = range(1, len(fresh), b.refresh_every)
-            amount = limited([moments(weigh(fresh[:end], b, rule))[1] for end in refreshes], b)
-        if b.cohesion is not None:
-            amount = cohesive(fresh, b)
+            amount = max(1e-4, ledoit_wolf(fresh, b, labelled))
         precision = inverse(shrunk(cov, amount))
     elif isinstance(b, bg.Within):
         mean = moments(weigh(history, b, labelled))[0]
         precision = inverse(within_ridged(b, fresh))
     elif isinstance(b, bg.LowRank):
         mean = moments(weigh(history, b, labelled))[0]
-        precision = inverse(nystrom(b, moments(weigh(fresh, b, labelled))[1]))
+        within, ridge = within_and_ridge(b, fresh)
+        precision = inverse(nystrom(b, within) + ridge * identity)
+    elif isinstance(b, bg.LowRankTotal):
+        mean = moments(weigh(history, b, labelled))[0]
+        cov = nystrom(b, moments(weigh(fresh, b, labelled))[1])
+        precision = inverse(shrunk(cov, b.shrinkage))
     else:
         mean, precision = b.mean, learned_precision(b) if b.has_covariance else identity
     return mean if b.has_mean else 0.0, precision if b.has_covariance else identity
 
 
-def limited(covariances, b):
-    """The shrinkage after these refreshes, from the dimensions that each of them left whitened."""
-    amount = 0.5
-    for cov in covariances:
-        kept = (1 - amount) * cov
-        used = torch.trace(kept @ inverse(shrunk(cov, amount))).item()
-        amount = amount * used / (amount * used + (1 - amount) * b.dimensions)
-        amount = min(0.999, max(b.whitener.shrinkage, amount))
-    return amount
+def last_refresh(b, history):
+    """The batches seen at the last refresh."""
+    history = [(x.detach(), y) for x, y in history]
+    return history[: (len(history) - 1) // b.refresh_every * b.refresh_every + 1]
 
 
-def cohesive(history, b):
-    """The shrinkage at the last of these batches, a refresh, from the cosines up to there."""
-    amount, precision = 0.5, torch.eye(b.in_features, dtype=torch.float64)
-    seen = []
-    for end in range(1, len(history) + 1):
-        mean, cov = moments(weigh(history[:end], b, labelled))
-        x, y = history[end - 1]
-        x, y = (x.double() - mean)[y >= 0], y[y >= 0]
-        products = x @ precision @ x.T
-        lengths = products.diagonal().sqrt()
-        same = (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool)
-        cosines = (products / torch.outer(lengths, lengths))[same]
-        decay = 0.99 if b.decay == "auto" else b.decay
-        seen = [(decay * total, decay * pairs) for total, pairs in seen]
-        seen.append((cosines.sum().item(), float(same.sum())))
-        if (end - 1) % b.refresh_every == 0:
-            last, precision = amount, inverse(shrunk(cov, amount))
-            total, pairs = (sum(each) for each in zip(*seen, strict=True))
-            growth = b.cohesion * pairs / max(total, 1e-300) if pairs else 1.0
-            odds = amount / (1 - amount) * min(max(growth, 0.8), 1.25)
-            amount = min(0.999, max(b.whitener.shrinkage, odds / (1 + odds)))
-    return last
+def class_means(b, history):
+    """The mean of every class that was seen, by class, and that of all; zero if switched off."""
+    samples = weigh(history, b, labelled)
+    targets = torch.cat([y for _, y in history])
+    means = {
+        c: moments((samples[0][targets == c], samples[1][targets == c]))[0]
+        for c in sorted(set(targets.tolist()) - {-100, -1})
+        if c >= 0
+    }
+    return means, moments(samples)[0] if b.has_mean else 0.0
 
 
 def learned_precision(b, c=None):
@@ -129,32 +111,12 @@ def labelled(y):
     return y >= 0
 
 
-def nontarget(classes):
-    """Each class sees the mean over the samples of the others; average over the classes."""
-
-    def rule(y):
-        known = int((y >= 0).sum())
-        others = [known - int((y == c).sum()) for c in range(classes)]
-        return torch.tensor(
-            [
-                sum(known / others[c] / classes for c in range(classes) if c != k) * int(k >= 0)
-                for k in y
-            ],
-            dtype=torch.float64,
-        )
-
-    return rule
-
-
 def one_vs_all(b, history):
     x, y = torch.cat([x for x, _ in history]), torch.cat([y for _, y in history])
     w = weigh(history, b, labelled)[1]
     mass = torch.stack([w[y == c].sum() for c in range(b.num_classes)])
     means = torch.stack([moments((x[y == c], w[y == c]))[0] for c in range(b.num_classes)])
-    within = sum(
-        w[i] * torch.outer(x[i] - means[y[i]], x[i] - means[y[i]]) for i in range(len(y)) if w[i]
-    )
-    within = shrunk(within / w.sum(), b.whitener.shrinkage)
+    within = within_ridged(b, history)
     result = []
     for c in range(b.num_classes):
         others = [k for k in range(b.num_classes) if k != c]
@@ -167,7 +129,13 @@ def one_vs_all(b, history):
 
 
 def within_ridged(b, history):
-    """Σ_W + ρβI, both without the bias of few samples."""
+    """Σ_W + ρβI."""
+    within, ridge = within_and_ridge(b, history)
+    return within + ridge * torch.eye(len(within)).double()
+
+
+def within_and_ridge(b, history):
+    """Σ_W and ρβ, both without the bias of few samples."""
     x, w = weigh(history, b, labelled)
     y = torch.cat([y for _, y in history])
     classes = [c for c in range(b.num_classes) if (y == c).any()]
@@ -183,7 +151,7 @@ def within_ridged(b, history):
     chance = torch.trace(within) * (lost / w.sum() - w.square().sum() / w.sum() ** 2)
     signal = min(plain, max(plain - chance, chance)) / (len(classes) - 1)
     least = 1e-4 * (torch.trace(within) / len(within) + signal)
-    return within + (b.ridge * signal + least) * torch.eye(len(within)).double()
+    return within, b.ridge * signal + least
 
 
 def shrunk(cov, amount):
@@ -208,8 +176,7 @@ def nystrom(b, cov):
     core = core + ridge * torch.eye(len(core)).double()
     low = sketch @ inverse(core) @ sketch.T
     rest = torch.clamp(torch.diag(cov) - torch.diag(low), min=0)
-    rest = (1 - b.shrinkage) * rest + b.shrinkage * torch.diag(cov).mean()
-    return (1 - b.shrinkage) * low + torch.diag(rest)
+    return low + torch.diag(rest)
 
 
 def inverse(matrix):

@@ -3,7 +3,7 @@ import torch
 from heads.cases import CLASSES, WIDTH, batch, every_case, make
 
 import torchlace as tl
-from torchlace.backgrounds import Estimated, Learned, OneVsAll
+from torchlace.backgrounds import Learned, OneVsAll, Total, Within
 
 X, Y = batch(8)
 
@@ -88,9 +88,9 @@ CONSTRUCTORS = {
     ),
     "background name": (
         "lace",
-        {"background": "estimate"},
+        {"background": "witin"},
         ValueError,
-        "background 'estimate'.*'estimated'",
+        "background 'witin'.*'within'",
     ),
     "background width": (
         "lace",
@@ -106,14 +106,14 @@ CONSTRUCTORS = {
     ),
     "background classes of its statistics": (
         "lace",
-        {"background": Estimated(6, samples="nontarget", num_classes=3)},
+        {"background": Within(6, 3)},
         ValueError,
         "background has 3 classes, the head 5",
     ),
     "no background": ("lace", {"background": None}, TypeError, "background must be .*got None"),
     "a class for a background": (
         "lace",
-        {"background": Estimated},
+        {"background": Total},
         TypeError,
         "background must be",
     ),
@@ -125,15 +125,27 @@ CONSTRUCTORS = {
     ),
     "options beside a background": (
         "lace",
-        {"background": Estimated(6), "background_options": {"decay": 0.5}},
+        {"background": Total(6), "background_options": {"decay": 0.5}},
         TypeError,
-        "set them on the Estimated",
+        "set them on the Total",
     ),
     "mean beside a background": (
         "lace",
-        {"background": Estimated(6), "mean": False},
+        {"background": Total(6), "mean": False},
         TypeError,
         "mean, covariance",
+    ),
+    "anchored without class means": (
+        "lace",
+        {"background": "total", "anchored": True},
+        ValueError,
+        "anchored signatures need a background that learns where the classes lie",
+    ),
+    "anchored in feature space": (
+        "lace",
+        {"signature_space": "features", "anchored": True},
+        ValueError,
+        "anchored signatures .* live in the whitened space",
     ),
     "whitened one-vs-one": (
         "lace",
@@ -144,7 +156,7 @@ CONSTRUCTORS = {
     "decay": ("lace", {"background_options": {"decay": 1.0}}, ValueError, "decay must be below 1"),
     "shrinkage": (
         "lace",
-        {"background_options": {"shrinkage": 2.0}},
+        {"background": "total", "background_options": {"shrinkage": 2.0}},
         ValueError,
         "shrinkage .*got 2",
     ),

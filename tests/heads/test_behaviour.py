@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -149,7 +150,7 @@ def test_description_names_the_head_and_its_classes(case, recwarn):
 
 
 def test_description_warns_where_the_scale_is_too_small():
-    with pytest.warns(UserWarning, match=r"scale 1 can't separate 100 classes.*0\.027.*6\.5"):
+    with pytest.warns(UserWarning, match=r"scale 1 can't separate 100 classes.*0\.027.*9\.1"):
         text = tl.LACE.published(8, 100).describe()
     assert "0.027" in text
 
@@ -203,7 +204,14 @@ def test_defaults_are_the_papers(name, settings):
     assert {key: getattr(head, key) for key in settings} == settings
 
 
-@pytest.mark.parametrize("name", ["lace", "lace-learned", "normface", "adacos"])
+@pytest.mark.parametrize("name", ["lace", "lace-learned", "normface"])
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000])
+def test_the_automatic_scale_means_the_same_for_every_number_of_classes(name, classes):
+    scale = tl.heads.create(name, 8, classes).scale
+    assert tl.functional.max_probability(classes, scale) == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("make", [tl.AdaCos, partial(tl.LACE, scale="adacos")])
 @pytest.mark.parametrize(("classes", "scale"), [(2, 0.98), (10, 3.11), (100, 6.5)])
-def test_automatic_scale(name, classes, scale):
-    assert float(tl.heads.create(name, 8, classes).scale) == pytest.approx(scale, abs=0.005)
+def test_the_scale_of_adacos_goes_by_its_name(make, classes, scale):
+    assert float(make(8, classes).scale) == pytest.approx(scale, abs=0.005)

@@ -44,11 +44,11 @@ def test_options_of_the_background_are_sent_there():
         tl.LACE.published,
         lambda *sizes, **o: tl.heads.create("lace", *sizes, **o),
     ):
-        option = "form" if make == tl.LACE.published else "shrinkage"
+        option = "form" if make == tl.LACE.published else "ridge"
         with pytest.raises(TypeError, match=rf"background_options={{'{option}': \.\.\.}}"):
             make(8, 3, **{option: 0.1})
-    with pytest.raises(TypeError, match=r"unknown option of Estimated 'shrinkge': .*'shrinkage'"):
-        tl.LACE(8, 3, background_options={"shrinkge": 0.1})
+    with pytest.raises(TypeError, match=r"unknown option of Within 'ridg': .*'ridge'"):
+        tl.LACE(8, 3, background_options={"ridg": 0.1})
     with pytest.raises(TypeError, match="unknown option of LowRank 'ranks': did you mean 'rank'"):
         tl.backgrounds.create("low-rank", 8, 3, ranks=2)
 

@@ -62,7 +62,8 @@ def test_scores_are_cosines_of_whitened_features_and_signatures(case):
     x, _ = batch(seed=93)
     z, s = head.whiten(x), head.whitened_signatures()
     cosines = torch.nn.functional.cosine_similarity(z[:, None], s[None], dim=-1)
-    assert_close(head(x), head.scale * cosines, **EXACT)
+    bias = 0.0 if head.bias is None else head.bias
+    assert_close(head(x), head.scale * cosines + bias, **EXACT)
 
 
 @cases_where(lambda head: isinstance(head, LACE) and is_classwise(head))

@@ -7,29 +7,30 @@ from typing import Any
 from torchlace import _options
 from torchlace._checks import check_choice
 from torchlace.backgrounds.base import Background, ClasswiseBackground
-from torchlace.backgrounds.estimated import Estimated
 from torchlace.backgrounds.learned import Learned
 from torchlace.backgrounds.learned_one_vs_all import LearnedOneVsAll
-from torchlace.backgrounds.low_rank import LearnedLowRank, LowRank
+from torchlace.backgrounds.low_rank import LearnedLowRank, LowRank, LowRankTotal
 from torchlace.backgrounds.norm import BackgroundNorm
 from torchlace.backgrounds.one_vs_all import OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
 from torchlace.backgrounds.running import Running, advance, refreshing
-from torchlace.backgrounds.within import Within
+from torchlace.backgrounds.total import Total
+from torchlace.backgrounds.within import ClassMomentsBackground, Within
 
 __all__ = [
     "Background",
     "BackgroundNorm",
     "ClasswiseBackground",
-    "Estimated",
     "Learned",
     "LearnedLowRank",
     "LearnedOneVsAll",
     "LearnedOneVsOne",
     "LowRank",
+    "LowRankTotal",
     "OneVsAll",
     "OneVsOne",
     "Running",
+    "Total",
     "Within",
     "advance",
     "create",
@@ -39,23 +40,26 @@ __all__ = [
 ]
 
 _REGISTRY: dict[str, type[Background]] = {
-    "estimated": Estimated,
     "learned": Learned,
     "low-rank": LowRank,
+    "low-rank-total": LowRankTotal,
     "low-rank-learned": LearnedLowRank,
     "one-vs-all": OneVsAll,
     "one-vs-all-learned": LearnedOneVsAll,
     "one-vs-one": OneVsOne,
     "one-vs-one-learned": LearnedOneVsOne,
+    "total": Total,
     "within": Within,
 }
+# Which limited or weighted the covariance of all samples.
+_GONE = {"dimensions", "cohesion", "samples"}
 
 
 def names() -> list[str]:
     """Names that :func:`create` knows.
 
     Example:
-        >>> "estimated" in names()
+        >>> "within" in names()
         True
     """
     return sorted(_REGISTRY)
@@ -76,15 +80,16 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
 
     Example:
         >>> create("low-rank", 2048, 10, rank=16)
-        LowRank(2048, rank=16, shrinkage=0.01, decay=0.99, refresh_every=10)
+        LowRank(2048, 10, ridge=0.1, decay=0.99, refresh_every=10, rank=16)
     """
     kind: type[Any] = _REGISTRY[check_choice("background", name, _REGISTRY)]
+    for option in _GONE & set(options):
+        raise TypeError(
+            f"the option {option} is gone: the covariance within classes, the default, took its "
+            "place; leave it out and train again"
+        )
     _options.check_options(kind, options)
-    if issubclass(kind, ClasswiseBackground | Within):
-        background: Background = kind(in_features, num_classes, **options)
-        return background
-    counted = options.get("samples") == "nontarget" or options.get("dimensions") == "classes"
-    if counted or options.get("cohesion") is not None:
-        options.setdefault("num_classes", num_classes)
-    background = kind(in_features, **options)
+    learns_classes = issubclass(kind, ClasswiseBackground | ClassMomentsBackground)
+    sizes = (in_features, num_classes) if learns_classes else (in_features,)
+    background: Background = kind(*sizes, **options)
     return background

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_classes, check_count, check_feature_shape
 from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision, widened
+from torchlace.functional import loss_floor
 from torchlace.functional.geometry import negligible
 
 
@@ -20,6 +23,7 @@ class Background(FullPrecisionBuffers):
         in_features: width of the features.
         out_features: width after whitening.
         needs_targets: whether learning needs the labels.
+        per_class: whether each class is compared in a space of its own.
 
     Example:
         >>> from torchlace.backgrounds import Learned
@@ -29,6 +33,8 @@ class Background(FullPrecisionBuffers):
     """
 
     needs_targets = False
+    per_class = False
+    _space = "features"  # of signatures, where nobody asks
 
     def __init__(self, in_features: int, *, mean: bool = True, covariance: bool = True) -> None:
         super().__init__()
@@ -60,6 +66,14 @@ class Background(FullPrecisionBuffers):
     def check_scale(self, features: Tensor) -> None:
         """Raise for features that whitening would make too large, where values are looked at."""
 
+    def space(self, wanted: str | None) -> str:
+        """Where signatures live, ``"whitened"`` or ``"features"``, if ``wanted`` leaves it open."""
+        return wanted or self._space
+
+    def loss_floor(self, num_classes: int, scale: float) -> float:
+        """The smallest cross-entropy that balanced classes can reach at this scale."""
+        return loss_floor(num_classes, scale)
+
     def least(self, dtype: torch.dtype) -> float:
         """The length up to which a whitened sample counts as zero, as the mean does."""
         return negligible(dtype)
@@ -73,6 +87,14 @@ class Background(FullPrecisionBuffers):
     def reset_parameters(self) -> None:
         """Start again, as fresh as constructed: parameters, statistics and the clock."""
         raise NotImplementedError(f"{type(self).__name__} must define reset_parameters")
+
+    @property
+    def anchors(self) -> Tensor | None:
+        """Where the classes lie in the whitened space, (C, d); None where that is not known.
+
+        In units of their root mean square, zero for a class that was never seen.
+        """
+        return None
 
     @property
     def mean(self) -> Tensor:
@@ -121,6 +143,7 @@ class ClasswiseBackground(Background):
         (True, torch.Size([3, 4, 4]))
     """
 
+    per_class = True
     shared_whitening = False
 
     def __init__(
@@ -132,6 +155,21 @@ class ClasswiseBackground(Background):
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} must define cosines")
+
+    def space(self, wanted: str | None) -> str:
+        """Feature space where no whitening is common to all classes."""
+        if self.shared_whitening:
+            return super().space(wanted)
+        if wanted == "whitened":
+            raise ValueError(
+                f"{type(self).__name__} has no whitened space common to all classes: use "
+                'signature_space="features"'
+            )
+        return "features"
+
+    def loss_floor(self, num_classes: int, scale: float) -> float:
+        """With a mean for each class, no simplex binds: all wrong cosines can be -1."""
+        return math.log1p((num_classes - 1) * math.exp(-2 * scale))
 
     def whiten(self, features: Tensor) -> Tensor:
         """W(x - μ) by what is common to all classes, where there is such a thing."""

@@ -9,7 +9,9 @@ from torchlace._checks import check_count, check_number
 from torchlace._precision import widened
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.running import Running, constant_when_compiled
+from torchlace.backgrounds.within import ClassMomentsBackground
 from torchlace.functional import cholesky
+from torchlace.functional.class_moments import scatter
 from torchlace.functional.moments import (
     Decay,
     deviations,
@@ -88,13 +90,139 @@ class LearnedLowRank(Background):
         return f"{super().extra_repr()}, rank={self.rank}"
 
 
-class LowRank(Running):
-    """Running Σ ≈ FFᵀ + Ψ with a d × r factor F and a diagonal Ψ, estimated from a sketch.
+class _Sketched(Running):
+    """Σ ≈ FFᵀ + Ψ with a d × r factor F and a diagonal Ψ, from the variances and Y = ΣΩ.
 
-    Kept are the variances and Y = ΣΩ for a fixed random d × r matrix Ω: both are linear in Σ, so
-    they are exact running averages. From them F = Y·chol(ΩᵀY)⁻ᵀ is the Nyström approximation, which
-    never exceeds Σ, and Ψ is what is left of the variances, so the diagonal of Σ is exact. A d × d
-    matrix is never formed; the whitening costs 4·d·r operations a sample.
+    Ω is a fixed random d × r matrix, and both are linear in Σ, so they are exact running averages.
+    F = Y·chol(ΩᵀY)⁻ᵀ is the Nyström approximation, which never exceeds Σ, and Ψ is what is left of
+    the variances, so the diagonal of Σ is exact. A d × d matrix is never formed; the whitening
+    costs 4·d·r operations a sample.
+    """
+
+    rank: int
+    probe: Tensor
+    deviation: Tensor
+    down: Tensor
+    up: Tensor
+
+    def _register_factors(self, rank: int, place: Tensor) -> None:
+        self.rank = min(check_count("rank", rank), self.in_features)
+        self.register_buffer("deviation", place.new_zeros(self.in_features))
+        for name in ("probe", "down", "up"):
+            self.register_buffer(name, place.new_zeros(self.in_features, self.rank))
+
+    def _start_factors(self) -> None:
+        # Drawn from a fixed seed: all processes must sketch with the same matrix.
+        drawn = torch.randn(self.probe.shape, generator=torch.Generator().manual_seed(0))
+        self.probe.copy_(drawn)
+        self.deviation.fill_(1)
+        self.down.zero_()
+        self.up.zero_()
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        if not self.has_covariance:
+            return vectors
+        names = ("deviation", "down", "up")
+        return _whiten(vectors, *(self._in_use(name, vectors.dtype) for name in names))
+
+    def _factors(self, sketch: Tensor, variance: Tensor, ridge: Tensor) -> tuple[Tensor, ...]:
+        """What whitens by FFᵀ + Ψ + ridge·I: deviations, and both sides of the low rank."""
+        identity = torch.eye(self.rank, dtype=sketch.dtype, device=sketch.device)
+        core = self.probe.mT @ sketch
+        core = 0.5 * (core + core.mT)
+        trace = core.diagonal().sum()
+        # Fewer samples than columns leave the core singular: its rounding errors must stay below.
+        least = torch.where(trace > 0, 10 * torch.finfo(core.dtype).eps * trace, 1)
+        factor = _right_divide(sketch, cholesky(core + least * identity))
+        factor = torch.where(trace > 0, factor, 0)
+        rest = (variance - factor.square().sum(1)).clamp_min(0) + ridge
+        # W = (I - G (I + Lᵀ)⁻¹ L⁻¹ Gᵀ) Ψ^(-½) with LLᵀ = I + GᵀG satisfies WᵀW = (Ψ + FFᵀ)⁻¹.
+        down = factor / rest.sqrt()[:, None]
+        lower = cholesky(identity + down.mT @ down)
+        upper = (identity + lower).mT
+        inner = torch.linalg.solve_triangular(lower, identity, upper=False)
+        inner = torch.linalg.solve_triangular(upper, inner, upper=True)
+        return rest.sqrt(), down, down @ inner
+
+
+class LowRank(_Sketched, ClassMomentsBackground):
+    """Running covariance within classes of low rank plus a diagonal, with :class:`Within`'s ridge.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        rank: r.
+        ridge: in units of the signal between the classes.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature of the sketch.
+        refresh_every: training steps between two whitenings.
+        mean: subtract the mean.
+        covariance: whiten.
+        sync: sum statistics over all processes of the default group, where there is one.
+        device: as in torch layers.
+        dtype: as in torch layers; half precision is kept in fp32.
+
+    Example:
+        >>> background = LowRank(2048, 10, rank=64)
+        >>> background(torch.randn(32, 2048), torch.randint(10, (32,))).shape
+        torch.Size([32, 2048])
+    """
+
+    _derived: tuple[str, ...] = ("deviation", "down", "up", "class_anchors")
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        rank: int = 64,
+        ridge: float = 0.1,
+        decay: Decay = 0.99,
+        refresh_every: int = 10,
+        mean: bool = True,
+        covariance: bool = True,
+        sync: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, mean=mean, covariance=covariance)
+        self._configure(decay, refresh_every, sync)
+        place = torch.empty(0, device=device, dtype=dtype)
+        place = place.to(torch.promote_types(place.dtype, torch.float32))
+        self._register_factors(rank, place)
+        self._register_classes(num_classes, ridge, 1 + self.rank, place)
+        if not covariance:
+            self._derived = ("class_anchors",)
+        self.reset_parameters()
+
+    @property
+    def sketch(self) -> Tensor:  # type: ignore[override]  # what others have none of
+        """Ω, (d, r)."""
+        return self.probe
+
+    def reset_parameters(self) -> None:
+        """Forget everything."""
+        with torch.no_grad():
+            self._forget()
+            self._start_factors()
+
+    def _derive(self) -> tuple[Tensor, ...]:
+        if not self.has_covariance:
+            return (self._anchored(self._offsets()),)
+        within, ridge = self._ridged()
+        deviation, down, up = self._factors(within[:, 1:], within[:, 0], ridge)
+        unit = self.moments.unit
+        anchors = _whiten(self._offsets() / unit, deviation, down, up)
+        return deviation * unit, down, up, self._anchored(anchors)
+
+    def extra_repr(self) -> str:
+        """With the rank."""
+        return f"{super().extra_repr()}, rank={self.rank}"
+
+
+class LowRankTotal(_Sketched):
+    """Running covariance of all features, of low rank plus a diagonal, shrunk as :class:`Total`'s.
 
     Args:
         in_features: width of the features.
@@ -110,7 +238,7 @@ class LowRank(Running):
         dtype: as in torch layers; half precision is kept in fp32.
 
     Example:
-        >>> LowRank(2048, rank=64)(torch.randn(32, 2048)).shape
+        >>> LowRankTotal(2048, rank=64)(torch.randn(32, 2048)).shape
         torch.Size([32, 2048])
     """
 
@@ -120,10 +248,6 @@ class LowRank(Running):
     running_unit: Tensor
     running_variance: Tensor
     running_sketch: Tensor
-    probe: Tensor
-    deviation: Tensor
-    down: Tensor
-    up: Tensor
 
     def __init__(
         self,
@@ -141,17 +265,15 @@ class LowRank(Running):
     ) -> None:
         super().__init__(in_features, mean=mean, covariance=covariance)
         self._configure(decay, refresh_every, sync)
-        self.rank = min(check_count("rank", rank), in_features)
         self.shrinkage = check_number("shrinkage", shrinkage, 1e-4, 1, closed=True)
         place = torch.empty(0, device=device, dtype=dtype)
         place = place.to(torch.promote_types(place.dtype, torch.float32))
-        vector, matrix = (in_features,), (in_features, self.rank)
-        shapes: dict[str, tuple[int, ...]] = {"running_mass": (1,), "running_unit": (1,)}
-        shapes["running_mean"] = vector
-        shapes |= {"running_variance": vector, "running_sketch": matrix, "probe": matrix}
-        shapes |= {"deviation": vector, "down": matrix, "up": matrix}
-        for name, shape in shapes.items():
-            self.register_buffer(name, place.new_zeros(shape))
+        self._register_factors(rank, place)
+        for name in ("running_mass", "running_unit"):
+            self.register_buffer(name, place.new_zeros(1))
+        for name in ("running_mean", "running_variance"):
+            self.register_buffer(name, place.new_zeros(in_features))
+        self.register_buffer("running_sketch", place.new_zeros(in_features, self.rank))
         if not covariance:
             self._derived = ()
         self.reset_parameters()
@@ -162,26 +284,13 @@ class LowRank(Running):
             for buffer in self.buffers():
                 buffer.zero_()
             self.running_unit.fill_(1)
-            # Drawn from a fixed seed: all processes must sketch with the same matrix.
-            drawn = torch.randn(self.probe.shape, generator=torch.Generator().manual_seed(0))
-            self.probe.copy_(drawn)
-            self.deviation.fill_(1)
+            self._start_factors()
             self._clock.zero_()
 
     @property
     def mean(self) -> Tensor:
         """μ, (d,); zero where it is switched off."""
         return self.running_mean if self.has_mean else torch.zeros_like(self.running_mean)
-
-    def transform(self, vectors: Tensor) -> Tensor:
-        """Wv for every row."""
-        if not self.has_covariance:
-            return vectors
-        names = ("deviation", "down", "up")
-        deviation, down, up = (self._in_use(name, vectors.dtype) for name in names)
-        scaled = vectors / deviation
-        flat = scaled.reshape(-1, self.in_features)
-        return torch.addmm(flat, flat @ down, up.mT, alpha=-1).view_as(scaled)
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         reduction = self._reduction()
@@ -208,37 +317,19 @@ class LowRank(Running):
         shifted = torch.where(finite, shifted, step.shift)
         rows = scatter_rows(shifted, step, unit)
         if reduction is None:
-            sums = self._products(rows)
+            sums = scatter(rows, self.probe)
         else:
-            sums = reduction(self._products(rows[:-1])) + self._products(rows[-1:])
+            sums = reduction(scatter(rows[:-1], self.probe)) + scatter(rows[-1:], self.probe)
         self.running_variance.mul_(step.keep).add_(sums[:, 0])
         self.running_sketch.mul_(step.keep).add_(sums[:, 1:])
 
-    def _products(self, rows: Tensor) -> Tensor:
-        """The variances and the sketch of Σ = rowsᵀ·rows, (d, 1 + r)."""
-        return torch.cat([rows.square().sum(0)[:, None], rows.mT @ (rows @ self.probe)], dim=1)
-
     def _derive(self) -> tuple[Tensor, ...]:
-        sketch, variance = self.running_sketch, self.running_variance
-        identity = torch.eye(self.rank, dtype=sketch.dtype, device=sketch.device)
-        shrinkage = self._amount()
-        core = self.probe.mT @ sketch
-        core = 0.5 * (core + core.mT)
-        trace = core.diagonal().sum()
-        # Fewer samples than columns leave the core singular: its rounding errors must stay below.
-        ridge = torch.where(trace > 0, 10 * torch.finfo(core.dtype).eps * trace, 1)
-        factor = _right_divide(sketch, cholesky(core + ridge * identity))
-        factor = torch.where(trace > 0, factor, 0)
-        rest = (variance - factor.square().sum(1)).clamp_min(0)
+        shrinkage, variance = self._amount(), self.running_variance
         ridge = shrinkage * variance.mean()
-        rest = (1 - shrinkage) * rest + torch.where(ridge > 0, ridge, 1)
-        # W = (I - G (I + Lᵀ)⁻¹ L⁻¹ Gᵀ) Ψ^(-½) with LLᵀ = I + GᵀG satisfies WᵀW = (Ψ + FFᵀ)⁻¹.
-        down = factor * (1 - shrinkage) ** 0.5 / rest.sqrt()[:, None]
-        lower = cholesky(identity + down.mT @ down)
-        upper = (identity + lower).mT
-        inner = torch.linalg.solve_triangular(lower, identity, upper=False)
-        inner = torch.linalg.solve_triangular(upper, inner, upper=True)
-        return rest.sqrt() * self.running_unit, down, down @ inner
+        ridge = torch.where(ridge > 0, ridge, 1)
+        sketch, variance = (1 - shrinkage) * self.running_sketch, (1 - shrinkage) * variance
+        deviation, down, up = self._factors(sketch, variance, ridge)
+        return deviation * self.running_unit, down, up
 
     @constant_when_compiled
     def _amount(self) -> float:
@@ -248,6 +339,12 @@ class LowRank(Running):
         """Width, rank, shrinkage, decay, refresh."""
         parts = [super().extra_repr(), f"rank={self.rank}", f"shrinkage={self.shrinkage}"]
         return ", ".join([*parts, f"decay={self.decay}", f"refresh_every={self.refresh_every}"])
+
+
+def _whiten(vectors: Tensor, deviation: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    scaled = vectors / deviation
+    flat = scaled.reshape(-1, scaled.shape[-1])
+    return torch.addmm(flat, flat @ down, up.mT, alpha=-1).view_as(scaled)
 
 
 def _right_divide(matrix: Tensor, lower: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_count
 from torchlace._options import check_options
-from torchlace.backgrounds.base import Background, ClasswiseBackground
-from torchlace.backgrounds.estimated import Estimated
+from torchlace.backgrounds.base import Background
+from torchlace.backgrounds.total import Total
 
 
 class BackgroundNorm(nn.Module):
@@ -18,7 +18,7 @@ class BackgroundNorm(nn.Module):
 
     Args:
         num_features: channels of (N, d) or (N, d, ...) inputs.
-        background: the background to use; by default an estimated one with the symmetric
+        background: the background to use; by default :class:`Total` with the symmetric
             (Newton–Schulz) whitening, which keeps channels where they are.
         affine: scale and shift each channel afterwards, by learned amounts.
         device: as in torch layers.
@@ -43,14 +43,14 @@ class BackgroundNorm(nn.Module):
         super().__init__()
         num_features = check_count("num_features", num_features)
         if background is None:
-            check_options(Estimated, options)
+            check_options(Total, options)
             options = {"method": "newton-schulz", "shrinkage": 0.1, **options}
-            background = Estimated(num_features, device=device, dtype=dtype, **options)
+            background = Total(num_features, device=device, dtype=dtype, **options)
         elif not isinstance(background, Background):
             raise TypeError(f"background must be a Background or None, got {background!r}")
         elif options:
             raise TypeError(f"options {sorted(options)} belong to the background: set them there")
-        if isinstance(background, ClasswiseBackground) or background.needs_targets:
+        if background.per_class or background.needs_targets:
             raise ValueError(
                 "a background inside a network sees no labels; use one that needs none"
             )

@@ -5,30 +5,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchlace._checks import check_choice
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import Method, Whitener
 from torchlace.backgrounds.expansion import nonzero, ratio, scaled
-from torchlace.backgrounds.running import Running
-from torchlace.functional import ClassMoments, cholesky, shrink, unit, update_class_moments
+from torchlace.backgrounds.total import Method
+from torchlace.backgrounds.within import ClassMomentsBackground, whitening_of
+from torchlace.functional import cholesky, unit
 from torchlace.functional.moments import Decay
 
 
-class OneVsAll(Running, ClasswiseBackground):
+class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
     """One-vs-all backgrounds estimated from the features.
 
     The background of class c has the mean of all other classes, and the covariance
 
         Σ_c = Σ_within + Σ_{k≠c} p_k (μ_k - μ_c̄)(μ_k - μ_c̄)ᵀ,
 
-    the covariance within classes, pooled and shrunk, plus the scatter of the other classes' means:
-    a common matrix and an own part of rank C - 1. In the space where the common matrix is the
-    identity the own parts need only products with the class means, so that 2 d² + C³ numbers
-    serve all classes (7 MB for 100 classes of 512 features).
+    the covariance within classes, with :class:`Within`'s ridge, plus the scatter of the other
+    classes' means: a common matrix and an own part of rank C - 1. In the space where the common
+    matrix is the identity the own parts need only products with the class means, so that
+    2 d² + C³ numbers serve all classes (7 MB for 100 classes of 512 features).
 
     Args:
         in_features: width d of the features.
         num_classes: number of classes C.
-        shrinkage: of the covariance within classes, in [1e-4, 1].
+        ridge: of the covariance within classes, in units of the signal between them.
         decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
             batches hold fewer than 50 samples for each feature.
         refresh_every: training steps between two whitenings.
@@ -46,13 +47,10 @@ class OneVsAll(Running, ClasswiseBackground):
         torch.Size([100, 512])
     """
 
-    needs_targets = True
     shared_whitening = True
-    _derived: tuple[str, ...] = ("means", "origin", "whitening", "centers", "pull", "factor")
-    running_mass: Tensor
-    running_mean: Tensor
-    running_covariance: Tensor
-    running_unit: Tensor
+    _derived: tuple[str, ...] = (
+        *("means", "origin", "whitening", "centers", "pull", "factor", "class_anchors"),
+    )
     means: Tensor
     origin: Tensor
     whitening: Tensor
@@ -65,7 +63,7 @@ class OneVsAll(Running, ClasswiseBackground):
         in_features: int,
         num_classes: int,
         *,
-        shrinkage: float = 0.1,
+        ridge: float = 0.1,
         decay: Decay = 0.99,
         refresh_every: int = 10,
         method: Method = "cholesky",
@@ -77,31 +75,23 @@ class OneVsAll(Running, ClasswiseBackground):
     ) -> None:
         super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
         self._configure(decay, refresh_every, sync)
-        if isinstance(shrinkage, str):
-            raise ValueError(
-                "OneVsAll pools covariances over classes and takes a fixed shrinkage, a number in "
-                f"[1e-4, 1]; got {shrinkage!r}"
-            )
-        self.whitener = Whitener(shrinkage, method)
+        self.method = check_choice("method", method, ("cholesky", "newton-schulz"))
         place = torch.empty(0, device=device, dtype=dtype)
         place = place.to(torch.promote_types(place.dtype, torch.float32))
-        classes, square = (num_classes, in_features), (in_features, in_features)
+        self._register_classes(num_classes, ridge, None, place)
+        classes = (num_classes, in_features)
         shapes: dict[str, tuple[int, ...]] = {
-            "running_mass": (num_classes,),
-            "running_mean": classes,
-            "running_covariance": square,
-            "running_unit": (1,),
             "means": classes,
             "origin": (in_features,),
-            "whitening": square,
+            "whitening": (in_features, in_features),
             "centers": classes,
             "pull": (num_classes,),
             "factor": (num_classes,) * 3,
         }
         for name, shape in shapes.items():
-            self.register_buffer(name, place.new_zeros(shape))
+            self.register_buffer(name, place.new_empty(shape))
         if not covariance:
-            self._derived = ("means", "origin", "centers", "pull")
+            self._derived = ("means", "origin", "centers", "pull", "class_anchors")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -109,9 +99,8 @@ class OneVsAll(Running, ClasswiseBackground):
         with torch.no_grad():
             for buffer in self.buffers():
                 buffer.zero_()
-            self.running_unit.fill_(1)
+            self._forget()
             self.whitening.fill_diagonal_(1)
-            self._clock.zero_()
 
     @property
     def mean(self) -> Tensor:
@@ -179,34 +168,16 @@ class OneVsAll(Running, ClasswiseBackground):
     def _size(self, centers: Tensor) -> Tensor:
         return nonzero(centers.abs().flatten().amax(0))
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
-        assert targets is not None
-        names = ("running_mass", "running_mean", "running_covariance", "running_unit")
-        mass, mean, covariance, unit = (getattr(self, name) for name in names)
-        found = update_class_moments(
-            # Twice the mass: on how many samples it rests is not followed here.
-            ClassMoments(mass, mass, mean, covariance, unit),
-            features,
-            targets,
-            self.decay,
-            self._reduction(),
-            covariance=self.has_covariance,
-            rescale=self._rescales(),
-            inplace=self._overwrites(),
-        )
-        self._keep(zip(names, (found.mass, *found[2:]), strict=True))
-
     def _derive(self) -> tuple[Tensor, ...]:
-        share = self.running_mass / nonzero(self.running_mass.sum())
-        origin = share @ self.running_mean
-        offsets = (self.running_mean - origin) * (share > 0)[:, None]
+        mass, _, centers, _, length = self.moments
+        share = mass / nonzero(mass.sum())
+        origin = share @ centers
+        offsets = (centers - origin) * (share > 0)[:, None]
         pull = torch.where(share < 1, -share / torch.where(share < 1, 1 - share, 1), 0)
         means = origin + pull[:, None] * offsets
         if not self.has_covariance:
-            return means, origin, offsets, pull
-        length = self.running_unit
-        shrunk = shrink(self.running_covariance, self.whitener.least())
-        whitening = self.whitener.factor(shrunk)
+            return means, origin, offsets, pull, self._anchored(offsets)
+        whitening = whitening_of(*self._ridged(), self.method)
         centers = (offsets / length) @ whitening.mT
 
         gram = centers @ centers.mT
@@ -218,8 +189,9 @@ class OneVsAll(Running, ClasswiseBackground):
         roots = (share / rest * (1 - identity)).sqrt()
         lower = cholesky(identity + roots[:, :, None] * inner * roots[:, None])
         factor = torch.linalg.solve_triangular(lower, roots.diag_embed(), upper=False)
-        return means, origin, whitening / length, centers, pull, factor
+        anchors = self._anchored(centers)
+        return means, origin, whitening / length, centers, pull, factor, anchors
 
     def extra_repr(self) -> str:
-        """Width, classes, shrinkage, method."""
-        return f"{super().extra_repr()}, {self.whitener}"
+        """With the method."""
+        return f"{super().extra_repr()}, method={self.method!r}"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.estimated import (
+from torchlace.backgrounds.total import (
     Method,
     MomentsBackground,
     Shrinkage,

@@ -37,14 +37,15 @@ class Running(Background):
     waits for no device; it is saved as the extra state of the module.
 
     Example:
-        >>> from torchlace.backgrounds import Estimated
-        >>> background = Estimated(2)
+        >>> from torchlace.backgrounds import Total
+        >>> background = Total(2)
         >>> _ = background(torch.randn(8, 2))
         >>> isinstance(background, Running), background.steps
         (True, 1)
     """
 
     _derived: tuple[str, ...] = ()
+    _space = "whitened"  # where signatures train better
     running_mean: Tensor
     running_unit: Tensor
 
@@ -254,8 +255,8 @@ def refreshing(module: nn.Module, now: bool) -> Iterator[None]:
     still; :func:`advance` moves them.
 
     Example:
-        >>> from torchlace.backgrounds import Estimated
-        >>> background = Estimated(2)
+        >>> from torchlace.backgrounds import Total
+        >>> background = Total(2)
         >>> with refreshing(background, False):
         ...     _ = background(torch.randn(8, 2))
         >>> background.whitening.tolist()  # as it was
@@ -276,8 +277,8 @@ def advance(module: nn.Module, steps: int) -> None:
     """Count ``steps`` training steps that were replayed from a CUDA graph.
 
     Example:
-        >>> from torchlace.backgrounds import Estimated
-        >>> background = Estimated(2)
+        >>> from torchlace.backgrounds import Total
+        >>> background = Total(2)
         >>> advance(background, 3)
         >>> background.steps
         3

@@ -125,7 +125,8 @@ def reproduce(
         )
         tasks = unique_tasks(experiment.cells())
         lines = read_lines(results) if results is not None else {}
-        wanted = [task for task in tasks if not _known(lines.get(task.name))]
+        runnable = [task for task in tasks if not task.archived]
+        wanted = [task for task in runnable if not _known(lines.get(task.name))]
         looked = dry_run or as_status
         lines_only = results is not None and not (missing or show or looked)
         to_run = not (lines_only or show or looked)
@@ -136,7 +137,7 @@ def reproduce(
         if dry_run:
             _foretell(wanted, runs, retry_failed)
         if looked:
-            _status(experiment, tasks, wanted, runs, jobs)
+            _status(experiment, runnable, wanted, runs, jobs)
             return
         outcome = None
         took = {name: line.line["seconds"] for name, line in lines.items() if line.finished}

@@ -192,9 +192,17 @@ class LACEClassifier(HeadClassifier):
     def _make_head(self, width: int) -> Head:
         # Small sets have few steps, so the statistics must follow the embedding in fewer.
         options: dict[str, Any] = {"decay": 0.95, "refresh_every": 5}
-        options["shrinkage"] = 0.1 if self.shrinkage == "auto" else self.shrinkage
+        background = "within"
+        if self.shrinkage != "auto":
+            background, options["shrinkage"] = "total", self.shrinkage
         scale = 2 * math.sqrt(width) if self.scale == "auto" else self.scale
-        return LACE(width, len(self.classes_), scale=scale, background_options=options)
+        return LACE(
+            width,
+            len(self.classes_),
+            background=background,
+            scale=scale,
+            background_options=options,
+        )
 
     def _choose(self, samples: Samples) -> Choice:
         width = samples.features.shape[1]
@@ -231,6 +239,7 @@ class LACEClassifier(HeadClassifier):
                 background=background,
                 scale=scale,
                 signature_space="whitened",
+                bias=False,
             )
         head.weight.data.zero_()
         if head.log_scale is not None:

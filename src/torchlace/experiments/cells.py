@@ -26,11 +26,13 @@ class Task:
         config: all that is needed to run it.
         inspect: whether its features are examined after training.
         embeddings: the pictures of its features that are needed, such as ``raw-tsne-3d``.
+        archived: only committed results show it: it can't be run any more.
     """
 
     config: TrainConfig
     inspect: bool = False
     embeddings: tuple[str, ...] = ()
+    archived: bool = False
 
     @property
     def name(self) -> str:
@@ -114,6 +116,7 @@ def unique_tasks(cells: Iterable[Cell]) -> list[Task]:
             known,
             inspect=known.inspect or cell.task.inspect,
             embeddings=tuple(sorted({*known.embeddings, *cell.task.embeddings})),
+            archived=known.archived and cell.task.archived,
         )
     return list(tasks.values())
 

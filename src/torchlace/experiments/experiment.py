@@ -40,6 +40,7 @@ class Row:
         published: by column.
         seeds: how many, where it differs from the experiment.
         space: put for ``{space}`` in the scores of the columns.
+        archived: committed results show it, and it can't be run any more.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Row:
     published: dict[str, Published] = field(default_factory=dict)
     seeds: int | None = None
     space: str = "raw_sphere"
+    archived: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,13 @@ class Experiment:
         config = read_config({**settings, "seed": seed}, where)
         check_choice(f"head in {where}", config.head, heads.names())
         _check_data(config, where)
-        if config.head_options:
+        if config.head_options and not row.archived:
             try:
                 heads.create(config.head, 64, 10, **config.head_options)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
-        return Task(canonical(config), column.inspect or bool(self.embeddings), self.embeddings)
+        inspect = column.inspect or bool(self.embeddings)
+        return Task(canonical(config), inspect, self.embeddings, row.archived)
 
 
 def check_seeds(name: str, count: int) -> int:

@@ -19,7 +19,7 @@ _EXPERIMENT = {
     *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
     *("baseline", "score", "alone", "embeddings", "source"),
 }
-_ROW = {"label", "settings", "published", "seeds", "space"}
+_ROW = {"label", "settings", "published", "seeds", "space", "archived"}
 _COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
 _NUMBER = re.compile(r"\s*(-?{0})\s*(?:±\s*({0})\s*)?".format(r"(?:\d+\.?\d*|\.\d+)"))
 
@@ -101,6 +101,7 @@ def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row
         published,
         None if seeds is None else check_seeds(f"seeds in {where}", seeds),
         str(given.get("space", "raw_sphere")),
+        _flag(given, "archived", where),
     )
 
 

@@ -21,14 +21,19 @@ from torchlace.functional.margins import (
     multiplicative_angular_margin,
 )
 from torchlace.functional.moments import Moments, empty_moments, update_moments
-from torchlace.functional.scale import auto_scale, loss_floor, max_probability, scale_for
+from torchlace.functional.scale import (
+    adacos_scale,
+    auto_scale,
+    loss_floor,
+    max_probability,
+    scale_for,
+)
 from torchlace.functional.whitening import (
     cholesky,
     cholesky_whitening,
     ledoit_wolf,
     newton_schulz_whitening,
     shrink,
-    whitened_dimensions,
 )
 
 __all__ = [
@@ -36,6 +41,7 @@ __all__ = [
     "LACEGradients",
     "Moments",
     "ace",
+    "adacos_scale",
     "additive_angular_margin",
     "additive_cosine_margin",
     "amc_loss",
@@ -64,5 +70,4 @@ __all__ = [
     "unit",
     "update_class_moments",
     "update_moments",
-    "whitened_dimensions",
 ]

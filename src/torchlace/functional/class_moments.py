@@ -32,7 +32,8 @@ class ClassMoments(NamedTuple):
     mean: Tensor
     """Of each class, (C, d); zero where none was seen."""
     within: Tensor
-    """Mean over all samples of the square about their class's mean, divided by unit², (d, d)."""
+    """Mean over all samples of the square about their class's mean, divided by unit², (d, d); or
+    in its place what a sketch keeps of it, (d, 1 + r), the variances first."""
     unit: Tensor
     """A common length, (1,); 1 until anything but zeros was seen."""
 
@@ -60,6 +61,7 @@ def update_class_moments(
     reduce: Reduce | None = None,
     *,
     covariance: bool = True,
+    sketch: Tensor | None = None,
     rescale: bool = True,
     inplace: bool = False,
 ) -> ClassMoments:
@@ -76,6 +78,7 @@ def update_class_moments(
         decay: as in :func:`update_moments`.
         reduce: likewise; C × (d + 1) numbers are summed over the processes.
         covariance: follow more than the means.
+        sketch: keep the variances and the product of the covariance with this, (d, r), alone.
         rescale: let the unit follow the samples.
         inplace: overwrite ``moments``.
 
@@ -105,7 +108,8 @@ def update_class_moments(
         bound, count, total = sums.split([1, len(count), total.numel()])
         total = total.view_as(moments.mean)
     shifted = torch.where(finite, shifted, 0)
-    kept = remembered(decay, count.sum(), features.shape[1])
+    width = features.shape[1] if sketch is None else sketch.shape[1]
+    kept = remembered(decay, count.sum(), width)
     mass = moments.mass * kept + count
     divisor = mass.clamp_min(torch.finfo(mass.dtype).tiny)
     merged = moments._replace(mass=mass, squares=moments.squares * kept * kept + count)
@@ -121,7 +125,8 @@ def update_class_moments(
     everyone = mass.sum().clamp_min(torch.finfo(mass.dtype).tiny)
     past = 1 - count.sum() / everyone
     if rescale:
-        length, ratio = follow(length, within.diagonal().amax(), torch.where(finite, bound, 0))
+        most = variances(within, sketch).amax()
+        length, ratio = follow(length, most, torch.where(finite, bound, 0))
         past = past * ratio.square()
     # Between the old mean and the new one there is a point about which the samples of the batch
     # alone have the square that both have together: no term for the drift of the means.
@@ -129,23 +134,48 @@ def update_class_moments(
     rows = shifted - (mean[own] - before) * part[own, None]
     rows = rows * (known / (length * everyone.sqrt()))[:, None]
     past = within.mul_(past) if inplace else within * past
-    if reduce is None:
+    if reduce is None and sketch is None:
         within = past.addmm_(rows.mT, rows) if inplace else past.addmm(rows.mT, rows)
     else:
-        within = past + reduce(rows.mT @ rows)
+        products = scatter(rows, sketch)
+        within = past + (products if reduce is None else reduce(products))
     return merged._replace(within=within, unit=length)
+
+
+def scatter(rows: Tensor, sketch: Tensor | None) -> Tensor:
+    """RowsᵀRows, or its diagonal beside its product with a sketch, (d, 1 + r).
+
+    Example:
+        >>> scatter(torch.eye(2) * 3, torch.ones(2, 1))
+        tensor([[9., 9.],
+                [9., 9.]])
+    """
+    if sketch is None:
+        return rows.mT @ rows
+    return torch.cat([rows.square().sum(0)[:, None], rows.mT @ (rows @ sketch)], dim=1)
+
+
+def variances(within: Tensor, sketch: Tensor | None) -> Tensor:
+    """The diagonal of a covariance, or of one that a sketch stands for, (d,).
+
+    Example:
+        >>> variances(torch.eye(2), None)
+        tensor([1., 1.])
+    """
+    return within.diagonal() if sketch is None else within[:, 0]
 
 
 class Signal(NamedTuple):
     """What classes differ by, and what samples of one class do."""
 
     within: Tensor
-    """Covariance within classes, corrected for the means being of the same samples, (d, d)."""
+    """Covariance within classes, corrected for the means being of the same samples, (d, d); of a
+    sketch, (d, 1 + r)."""
     between: Tensor
     """Variance between the class means in each of the K - 1 directions they span, ()."""
 
 
-def signal(moments: ClassMoments) -> Signal:
+def signal(moments: ClassMoments, sketch: Tensor | None = None) -> Signal:
     """The covariance within classes and the signal between them, in units of ``moments.unit``².
 
     From few samples of a class, its mean is near them: plain averages make the covariance within
@@ -172,6 +202,8 @@ def signal(moments: ClassMoments) -> Signal:
     each = squares / mass.clamp_min(tiny) / everyone
     freedom = 1 - each.sum()
     within = moments.within / torch.where(freedom > torch.finfo(mass.dtype).eps, freedom, 1)
-    chance = within.diagonal().sum() * (each.sum() - squares.sum() / everyone**2).clamp_min(0)
+    chance = variances(within, sketch).sum() * (each.sum() - squares.sum() / everyone**2).clamp_min(
+        0
+    )
     between = torch.minimum(plain, torch.maximum(plain - chance, chance))
     return Signal(within, between / (seen.sum() - 1).clamp_min(1))

@@ -6,14 +6,24 @@ import math
 
 from torchlace._checks import check_classes, check_count, check_number
 
+_ATTAINABLE = 0.99
+
 
 def auto_scale(num_classes: int) -> float:
-    """The scale that follows from the number of classes: √2·ln(max(C - 1, 2)).
-
-    AdaCos' fixed scale, kept positive for two classes.
+    """The scale that follows from the number of classes: all of them can reach probability .99.
 
     Example:
         >>> [round(auto_scale(c), 2) for c in (2, 10, 20, 100)]
+        [2.3, 6.11, 7.16, 9.1]
+    """
+    return scale_for(num_classes, _ATTAINABLE)
+
+
+def adacos_scale(num_classes: int) -> float:
+    """AdaCos' fixed scale, √2·ln(max(C - 1, 2)), kept positive for two classes.
+
+    Example:
+        >>> [round(adacos_scale(c), 2) for c in (2, 10, 20, 100)]
         [0.98, 3.11, 4.16, 6.5]
     """
     return math.sqrt(2) * math.log(max(check_classes(num_classes) - 1, 2))

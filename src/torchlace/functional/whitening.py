@@ -47,27 +47,6 @@ def ledoit_wolf(covariance: Tensor, fourth: Tensor, spread: Tensor) -> Tensor:
     return (noise / torch.where(distance > 0, distance, 1)).clamp(0, 1)
 
 
-def whitened_dimensions(covariance: Tensor, amount: Tensor, whitening: Tensor) -> Tensor:
-    """How many dimensions a whitening lifts: Σ λ / (λ + ridge) over the eigenvalues, (...).
-
-    One for a variance far above the ridge that shrinkage adds, none for one far below. No
-    eigenvalue is computed: the trace of the inverse, which is ‖W‖², tells their sum.
-
-    Args:
-        covariance: before it is shrunk, (..., d, d).
-        amount: of shrinkage, (...).
-        whitening: any W with WᵀW the inverse of the shrunk covariance, (..., d, d).
-
-    Example:
-        >>> covariance, amount = torch.diag(torch.tensor([3.0, 1.0])), torch.tensor(0.5)
-        >>> whitening = cholesky_whitening(shrink(covariance, amount))
-        >>> whitened_dimensions(covariance, amount, whitening)  # 3 / (3 + 2) + 1 / (1 + 2)
-        tensor(0.9333)
-    """
-    ridge = amount * covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    return covariance.shape[-1] - ridge * whitening.square().sum((-2, -1))
-
-
 def cholesky_whitening(covariance: Tensor) -> Tensor:
     """Lower-triangular W with W Σ Wᵀ = I, for Σ of shape (..., d, d).
 

@@ -39,7 +39,7 @@ class AdaCos(CosineHead):
         self, in_features: int, num_classes: int, *, sync: bool = True, **options: Any
     ) -> None:
         check_options(type(self), options)
-        super().__init__(in_features, num_classes, scale="auto", **options)
+        super().__init__(in_features, num_classes, scale="adacos", **options)
         self.sync = sync
         start = self.temperature.new_full((1,), self._fixed_scale)
         self.register_buffer("current_scale", start)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchlace._checks import check_number
 from torchlace._precision import full_precision, widened
 from torchlace.functional import (
+    adacos_scale,
     auto_scale,
     chunked_cross_entropy,
     cosine_logits,
@@ -47,6 +48,7 @@ class CosineHead(Head):
     ) -> None:
         super().__init__(in_features, num_classes, **options)
         self.log_scale: nn.Parameter | None = None
+        self.bias: nn.Parameter | None = None
         self._fixed_scale = _scale(scale, num_classes)
         if scale == "learned":
             # One entry, since a scalar can't be spread over devices.
@@ -58,6 +60,8 @@ class CosineHead(Head):
         super().reset_parameters()
         if self.log_scale is not None:
             nn.init.constant_(self.log_scale, math.log(self._fixed_scale))
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     @property
     def scale(self) -> float | Tensor:
@@ -112,7 +116,7 @@ class CosineHead(Head):
         return negligible(dtype)
 
     def _logits(self, features: Tensor) -> Tensor:
-        return self._dense(features, None)
+        return self._biased(self._dense(features, None))
 
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
         vectors, classes = self._vectors(features, targets)
@@ -123,18 +127,22 @@ class CosineHead(Head):
         chunk = self._chunk_for(features.shape[0])
         labels = unlabelled(targets, options.ignore_index)
         if chunk is None:
-            logits = self._dense(features, labels)
+            logits = self._biased(self._dense(features, labels))
             return cross_entropy(logits, targets, margin=margin, **options.named())
         features, classes = self._vectors(features, labels)
         return chunked_cross_entropy(
             unit(features, self._least(features.dtype)) * self.scale,
             classes,
             targets,
+            bias=None if self.bias is None else widened(self.bias, features.dtype),
             normalize=True,
             margin=margin,
             chunk=chunk,
             **options.named(),
         )
+
+    def _biased(self, logits: Tensor) -> Tensor:
+        return logits if self.bias is None else logits + widened(self.bias, logits.dtype)
 
     def _readable_scale(self) -> float:
         scale = self.scale
@@ -155,11 +163,13 @@ def _scale(given: Scale, num_classes: int) -> float:
         return check_number("scale", given, 0)
     if given in ("auto", "learned"):
         return auto_scale(num_classes)
+    if given == "adacos":
+        return adacos_scale(num_classes)
     share = given.removesuffix("%")
     if share == given or not share.replace(".", "", 1).isdecimal():
         raise ValueError(
-            f"scale must be a positive number, 'auto', 'learned' or a share such as '95%', the "
-            f"best probability that it lets all classes reach; got {given!r}"
+            "scale must be a positive number, 'auto', 'learned', 'adacos' or a share such as "
+            f"'95%', the best probability that it lets all classes reach; got {given!r}"
         )
     return scale_for(num_classes, float(share) / 100)
 
@@ -170,8 +180,8 @@ class NormFace(CosineHead):
     Args:
         in_features: width of the features.
         num_classes: number of classes.
-        scale: a number, ``"auto"`` (from the number of classes), ``"learned"`` (from there), or a
-            share such as ``"95%"``: the best probability that it lets all classes reach.
+        scale: a number; ``"auto"``, which lets all classes reach probability .99, or another share
+            such as ``"95%"``; ``"learned"``, from there; ``"adacos"``, √2·ln(C - 1).
         **options: ``chunk``, ``device``, ``dtype`` as for every head.
 
     Example:

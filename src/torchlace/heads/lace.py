@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -24,21 +23,24 @@ Space = Literal["whitened", "features"]
 class LACE(CosineHead):
     """Cosines to class signatures in the space whitened by the background.
 
-    With the defaults there is nothing to tune: the background is estimated from the features and
-    the scale follows from the number of classes.
+    With the defaults there is nothing to tune: the background is what varies within classes, the
+    scale follows from their number, and signatures start where the classes lie.
 
     Args:
         in_features: width of the features.
         num_classes: number of classes.
         background: a name of :func:`torchlace.backgrounds.names`, or a background.
-        scale: a number, ``"auto"`` (from the number of classes), ``"learned"`` (from there), or a
-            share such as ``"95%"``: the best probability that it lets all classes reach.
+        scale: a number; ``"auto"``, which lets all classes reach probability .99, or another share
+            such as ``"95%"``; ``"learned"``, from there; ``"adacos"``, √2·ln(C - 1).
         signature_space: where the signatures live: ``"whitened"``, or ``"features"`` as Eq. 3
             writes. By default whitened for estimated backgrounds and features for learned ones.
         nonnegative: keep all entries of the signatures at zero or above; by default they then live
             in feature space, where that means something.
         mean: subtract the background mean.
         covariance: whiten by the background covariance.
+        anchored: signatures are what training adds to where the classes lie, for backgrounds that
+            know it and signatures in the whitened space; by default where that is so.
+        bias: add a learned number to the scores of each class, as ``nn.Linear`` does.
         background_options: passed on where ``background`` is a name.
         **options: ``chunk``, ``device``, ``dtype`` as for every head.
 
@@ -55,12 +57,14 @@ class LACE(CosineHead):
         in_features: int,
         num_classes: int,
         *,
-        background: str | Background = "estimated",
+        background: str | Background = "within",
         scale: Scale = "auto",
         signature_space: Space | None = None,
         nonnegative: bool = False,
         mean: bool = True,
         covariance: bool = True,
+        anchored: bool | None = None,
+        bias: bool = True,
         background_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -87,7 +91,7 @@ class LACE(CosineHead):
                 f"{type(background).__name__} that was passed"
             )
         _check_fits(background, in_features, num_classes)
-        if isinstance(background, ClasswiseBackground) and isinstance(self.chunk, int):
+        if background.per_class and isinstance(self.chunk, int):
             raise ValueError(
                 f"{type(background).__name__} compares each class in its own space, whose loss has "
                 f"no form in chunks: leave out chunk={self.chunk}"
@@ -95,12 +99,23 @@ class LACE(CosineHead):
         self.background = background
         if nonnegative and signature_space is None:
             signature_space = "features"
-        self.signature_space = _space(background, signature_space)
+        if signature_space is not None:
+            check_choice("signature_space", signature_space, ("whitened", "features"))
+        self.signature_space = background.space(signature_space)
         self.nonnegative = nonnegative
         if self.signature_space == "whitened" and background.out_features != in_features:
             bound = in_features**-0.5
             weight = self.weight.new_empty(num_classes, background.out_features)
             self.weight = torch.nn.Parameter(weight.uniform_(-bound, bound))
+        can_anchor = background.anchors is not None and self.signature_space == "whitened"
+        if anchored and not can_anchor:
+            raise ValueError(
+                "anchored signatures need a background that learns where the classes lie, such as "
+                '"within", and live in the whitened space: leave out anchored=True'
+            )
+        self.anchored = can_anchor if anchored is None else anchored
+        if bias:
+            self.bias = torch.nn.Parameter(self.weight.new_zeros(num_classes))
 
     def reset_parameters(self) -> None:
         """Start again, the background too."""
@@ -124,6 +139,8 @@ class LACE(CosineHead):
     def learned(cls, in_features: int, num_classes: int, **options: Any) -> LACE:
         """Mean and whitening learned from zero and the identity, with the automatic scale.
 
+        Scores have no bias, as in the paper.
+
         Example:
             >>> LACE.learned(8, num_classes=10).background
             Learned(8, form='factor')
@@ -134,7 +151,7 @@ class LACE(CosineHead):
     def _learned(
         cls, in_features: int, num_classes: int, form: str, scale: Scale, options: dict[str, Any]
     ) -> LACE:
-        options = {"background": "learned", "scale": scale, **options}
+        options = {"background": "learned", "scale": scale, "bias": False, **options}
         if options["background"] == "learned":
             options["background_options"] = {
                 "form": form,
@@ -145,7 +162,9 @@ class LACE(CosineHead):
     @property
     def signatures(self) -> Tensor:
         """The class signatures in the space they live in, (C, d)."""
-        return self.weight.abs() if self.nonnegative else self.weight
+        weight: Tensor = self.weight.abs() if self.nonnegative else self.weight
+        anchors = self.background.anchors if self.anchored else None
+        return weight if anchors is None else widened(weight, anchors.dtype) + anchors
 
     def whiten(self, features: Tensor) -> Tensor:
         """Features in the whitened space, for looking at; nothing is learned from them."""
@@ -164,7 +183,7 @@ class LACE(CosineHead):
     def fold(self) -> Folded:
         """Linear → Normalize → Linear, for one background common to all classes."""
         background = self.background
-        if isinstance(background, ClasswiseBackground):
+        if background.per_class:
             raise ValueError(
                 f"{type(background).__name__} compares each class in its own space, which has no "
                 "form in plain layers; export the head itself instead"
@@ -177,12 +196,16 @@ class LACE(CosineHead):
                 bias = -matrix @ background.mean.to(matrix.dtype) if background.has_mean else None
                 layers["whiten"] = linear(matrix, bias)
             scores = unit(self.whitened_signatures()) * self.scale
-        return Folded(self.temperature, **layers, normalize=Normalize(), scores=linear(scores))
+        bias = None if self.bias is None else self._lift(self.bias)
+        return Folded(
+            self.temperature, **layers, normalize=Normalize(), scores=linear(scores, bias)
+        )
 
     def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-        background, signatures = self.background, widened(self.signatures, features.dtype)
+        background = self.background
         background.observe(features, targets)
         background.check_scale(features)
+        signatures = widened(self.signatures, features.dtype)
         if self.signature_space == "whitened":
             return background.whiten(features), signatures
         # One call for both, so that a background that solves factorises its matrix once.
@@ -195,7 +218,7 @@ class LACE(CosineHead):
 
     def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
         background = self.background
-        if not isinstance(background, ClasswiseBackground):
+        if not isinstance(background, ClasswiseBackground):  # the only one that has cosines
             return super()._dense(features, targets)
         background.observe(features, targets)
         background.check_scale(features)
@@ -203,15 +226,10 @@ class LACE(CosineHead):
         return background.cosines(features, signatures) * self.scale
 
     def _floor(self, scale: float) -> float:
-        if not isinstance(self.background, ClasswiseBackground):
-            return super()._floor(scale)
-        # With a mean of its own for each class, no simplex binds: all wrong cosines can be -1.
-        return math.log1p((self.num_classes - 1) * math.exp(-2 * scale))
+        return self.background.loss_floor(self.num_classes, scale)
 
     def _chunk_for(self, rows: int) -> int | None:
-        return (
-            None if isinstance(self.background, ClasswiseBackground) else super()._chunk_for(rows)
-        )
+        return None if self.background.per_class else super()._chunk_for(rows)
 
     def extra_repr(self) -> str:
         """With the space of the signatures."""
@@ -239,19 +257,3 @@ def _check_fits(background: Background, in_features: int, num_classes: int) -> N
         raise ValueError(
             f"the background has {classes} classes, the head {num_classes}: make both the same"
         )
-
-
-def _space(background: Background, wanted: Space | None) -> str:
-    if wanted is not None:
-        check_choice("signature_space", wanted, ("whitened", "features"))
-    estimated = isinstance(background, backgrounds.Running)
-    if isinstance(background, ClasswiseBackground) and not background.shared_whitening:
-        if wanted == "whitened":
-            raise ValueError(
-                f"{type(background).__name__} has no whitened space common to all classes: use "
-                'signature_space="features"'
-            )
-        return "features"
-    if wanted is None:
-        return "whitened" if estimated else "features"
-    return wanted

@@ -25,8 +25,9 @@ BLANK = _MARK + 64 * "0"
 # It lies in the first bytes or in the last ones: nothing else is looked through.
 _HEAD, _TAIL = 1 << 16, 1 << 10
 _SEAL = re.compile(_MARK.encode() + b"[0-9a-f]{64}")
-# Runs whose settings name it, under ``run:``, have sealed files only.
-FORMAT = 2
+# Runs whose settings name one, under ``run:``, have sealed files only. From the third on settings
+# mean what they mean today (torchlace.runs.earlier).
+FORMAT = 3
 _PROMISE = re.compile(rb"^ +format: *\d", re.MULTILINE)
 
 
