@@ -35,4 +35,5 @@ def test_low_rank_never_stores_a_square(name):
     features = torch.randn(32, 2048, requires_grad=True)
     background(features, torch.arange(32) % 10).square().sum().backward()
     assert features.grad.isfinite().all()
-    assert max(value.numel() for value in background.state_dict().values()) <= 64 * 2048
+    # A sketch of 64 columns and the variances.
+    assert max(value.numel() for value in background.state_dict().values()) <= 65 * 2048

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchlace.functional import (
+    adacos_scale,
     auto_scale,
     cosine_logits,
     loss_floor,
@@ -69,15 +70,21 @@ def test_descent_finds_the_floor_and_not_less(classes, scale):
 def test_published_cases(classes, probability, floor, scale):
     assert max_probability(classes, 1.0) == pytest.approx(probability, abs=5e-4)
     assert loss_floor(classes, 1.0) == pytest.approx(floor, abs=5e-3)
-    assert auto_scale(classes) == pytest.approx(scale, abs=5e-3)
+    assert adacos_scale(classes) == pytest.approx(scale, abs=5e-3)
 
 
 def test_few_classes():
-    assert auto_scale(2) == auto_scale(3) == pytest.approx(math.sqrt(2) * math.log(2))
+    assert adacos_scale(2) == adacos_scale(3) == pytest.approx(math.sqrt(2) * math.log(2))
+    assert auto_scale(2) == pytest.approx(math.log(99) / 2)
     assert loss_floor(1, 3.0) == 0.0
     assert max_probability(1, 3.0) == 1.0
     with pytest.raises(ValueError, match=r"at least 2, got 1: .*nothing to tell apart"):
         auto_scale(1)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100, 10**6])
+def test_the_automatic_scale_allows_the_same_probability_for_every_number_of_classes(classes):
+    assert max_probability(classes, auto_scale(classes)) == pytest.approx(0.99)
 
 
 @pytest.mark.parametrize("classes", [0, -1, 2.0])

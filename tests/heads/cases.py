@@ -168,6 +168,11 @@ def has_state(head: Head) -> bool:
     return any(isinstance(part, (Running, AdaCos)) for part in head.modules())
 
 
+def needs_targets(head: Head) -> bool:
+    """Whether a background in it learns from labels alone."""
+    return any(getattr(part, "needs_targets", False) for part in head.modules())
+
+
 def is_classwise(head: Head) -> bool:
     return any(isinstance(part, ClasswiseBackground) for part in head.modules())
 

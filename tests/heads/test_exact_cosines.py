@@ -45,6 +45,8 @@ def test_finite_at_cosines_of_plus_and_minus_one(case, dtype, sign):
     head = make(case, dtype=dtype)
     move(head, 4, dtype=dtype)
     head.eval()
+    if head.bias is not None:
+        torch.nn.init.zeros_(head.bias)
     origins, directions = origins_and_directions(head)
     x, y = (origins + sign * directions).requires_grad_(), torch.arange(CLASSES)
     cosines = head(x).diagonal() / head.scale

@@ -3,7 +3,17 @@ import copy
 import pytest
 import torch
 from heads import reference
-from heads.cases import batch, cases_where, every_case, gradients, is_classwise, make, move, moved
+from heads.cases import (
+    batch,
+    cases_where,
+    every_case,
+    gradients,
+    is_classwise,
+    make,
+    move,
+    moved,
+    needs_targets,
+)
 from torch.testing import assert_close
 
 from torchlace.heads import LACE, AdaCos
@@ -47,7 +57,7 @@ def test_loss_and_gradients_in_training(case):
     assert_close(gradients(found, head, x), gradients(expected, twin, x), **EXACT)
 
 
-@cases_where(lambda head: not getattr(getattr(head, "background", None), "needs_targets", False))
+@cases_where(lambda head: not needs_targets(head))
 def test_scores_in_training(case):
     head = make(case)
     history = move(head)

@@ -8,6 +8,7 @@ from heads.cases import (
     every_case,
     gradients,
     has_state,
+    lace_on,
     make,
     moved,
     registered,
@@ -122,7 +123,7 @@ def test_gradient_for_each_sample(name):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_background_does_not_learn_from_samples_kept_apart(inside):
-    head = moved(registered("lace"), steps=2).train()
+    head = moved(lace_on("total"), steps=2).train()
     x, _ = batch(4)
     before = {name: b.clone() for name, b in buffers(head).items()}
 

@@ -115,6 +115,8 @@ class ClassMomentsBackground(Running):
     def _anchored(self, offsets: Tensor) -> Tensor:
         """Whitened offsets in units of their root mean square."""
         seen = (self.moments.mass > 0).sum().clamp_min(1)
+        largest = offsets.abs().amax()  # so that no square overflows
+        offsets = offsets / torch.where(largest > 0, largest, 1)
         square = offsets.square().sum() / seen
         return offsets * torch.where(square > 0, square, 1).rsqrt()
 
