@@ -1,6 +1,7 @@
 """Heads on features that nothing trains: test accuracy over stratified splits, against softmax.
 
-    python benchmarks/fixed_features.py [--splits 50] [--jobs 2] [--sets wine,iris] [--data DIR]
+    python benchmarks/fixed_features.py [--splits 50] [--jobs 2] [--sets wine,iris]
+        [--rows lace,total] [--data DIR]
 
 The rows are those of the grid `robust` that can be run. Every head gets what the linear layer of
 softmax gets: the same splits (70 % to train on), order, batches, Adam at 1e-3 and 30 epochs.
@@ -129,10 +130,13 @@ def main():
     parser.add_argument("--splits", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--sets", help="names, separated by commas")
+    parser.add_argument("--rows", help="of the grid, separated by commas, besides softmax")
     parser.add_argument("--data", help="folder of the packs, for fashion_mnist")
     args = parser.parse_args()
     names = args.sets.split(",") if args.sets else [n for n in SETS if SETS[n][0] or args.data]
     heads = rows()
+    if args.rows:
+        heads = {name: heads[name] for name in ("softmax", *args.rows.split(","))}
     worst = dict.fromkeys(heads, math.inf)
     means = {head: [] for head in heads}
     print(f"| {args.splits} splits | " + " | ".join(heads) + " |")

@@ -122,7 +122,7 @@ def test_a_row_that_asks_for_fewer_seeds_says_so():
     table = make_table(controls, records(controls, lambda row, column, seed: 90.0 + seed))
     assert table.entries["lace-one-vs-all", "cifar10"].wanted == 1
     shown = {row[0].main: row[1].main for row in summary_sheet(table).rows}
-    assert shown["LACE, a background for each class"] == "90.00 (n = 1)"
+    assert shown["LACE, a background for each class, shrinkage .1"] == "90.00 (n = 1)"
     assert shown["LACE"] == "91.00 ± 1.00"
 
 
@@ -152,7 +152,7 @@ def test_curves_are_those_of_the_finished_runs_by_column_and_row():
     assert list(collect_curves(table, found)) == ["fashion_mnist"]
     assert list(collect_curves(table, found)["fashion_mnist"]) == [
         *("Softmax", "ArcFace", "CosFace", "SphereFace", "AMC", "Center loss"),
-        *("LACE as published", "LACE, learned background", "LACE"),
+        *("LACE as published", "LACE, learned background", "LACE, total covariance", "LACE"),
     ]
 
 

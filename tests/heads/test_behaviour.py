@@ -177,15 +177,6 @@ def test_description_does_not_warn_at_the_automatic_scale(name, classes, recwarn
     assert not recwarn
 
 
-def test_registered_heads_are_created_by_name(monkeypatch):
-    monkeypatch.setattr("torchlace.heads._REGISTRY", dict(tl.heads._REGISTRY))
-    tl.heads.register("mine", tl.NormFace)
-    assert "mine" in tl.heads.names()
-    assert isinstance(tl.heads.create("mine", 4, 3, scale=2.0), tl.NormFace)
-    with pytest.raises(ValueError, match="'mine' exists already"):
-        tl.heads.register("mine", tl.Softmax)
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     {

@@ -151,7 +151,7 @@ def test_data_of_another_shape_are_a_sentence(run):
 
 
 def test_unknown_devices_are_a_sentence(run):
-    with pytest.raises(RunError, match="use cpu, cuda or auto"):
+    with pytest.raises(ValueError, match="unknown device 'abacus': use"):
         inspect(run, device="abacus")
 
 

@@ -94,7 +94,8 @@ def test_heads_with_one_background(name):
     assert torch.allclose(agreement, torch.ones(10), atol=1e-3)
     assert lifted.norm(dim=1).allclose(found.whitened.norm(dim=1).median(), rtol=0.02)
     cosines = F.cosine_similarity(found.whitened[:, None], found.signatures, dim=2)
-    assert torch.allclose(cosines * head.scale, logits, atol=1e-4)
+    bias = 0 if head.bias is None else head.bias
+    assert torch.allclose(cosines * head.scale + bias, logits, atol=1e-4)
     for space, points in (("raw", found.features), ("whitened", found.whitened)):
         score = silhouette_score(points, found.labels)
         assert found.scores["clusters"][space]["silhouette"] == pytest.approx(score, abs=1e-6)

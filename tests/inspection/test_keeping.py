@@ -122,7 +122,8 @@ def test_refresh_computes_anew(run, passes):
 def test_other_weights_are_examined_anew(run, passes):
     first = inspect(run, device="cpu")
     weights = load_file(run / "best.safetensors")
-    weights["head.weight"] = weights["head.weight"].flip(0)
+    for name in ("head.weight", "head.bias", "head.background.class_anchors"):
+        weights[name] = weights[name].flip(0)
     Run(run).write_weights(weights)
     second = inspect(run, device="cpu")
     assert len(passes) == 2

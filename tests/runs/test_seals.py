@@ -22,7 +22,7 @@ from torchlace.training import Run, RunError, TrainConfig, train
 from torchlace.training.checkpoint import load_checkpoint, write_checkpoint
 from torchlace.training.stopping import Progress
 
-CONFIG = TrainConfig(epochs=2, device="cpu")
+CONFIG = TrainConfig(head="softmax", epochs=2, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_tensors_whose_bytes_look_like_a_digest():
 def test_edited_settings_say_how_to_accept_them(half_done, tmp_path):
     edited = half_done.config_path.read_text().replace("patience: 10", "patience: 11")
     half_done.config_path.write_text(edited)
-    command = ("train", "--epochs", 2, "--device", "cpu", "--run", "run")
+    command = ("train", "--head", "softmax", "--epochs", 2, "--device", "cpu", "--run", "run")
     refused = torchlace(*command, "--patience", 11, folder=tmp_path)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     right, wrong = re.findall("sha256:[0-9a-f]{64}", refused.err)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from torchlace import LACE
-from torchlace.backgrounds import BackgroundNorm, LowRank
+from torchlace.backgrounds import BackgroundNorm, LowRankTotal
 
 
-@pytest.mark.parametrize("norm", [BackgroundNorm(8, LowRank(8, rank=3)), BackgroundNorm(8)])
+@pytest.mark.parametrize("norm", [BackgroundNorm(8, LowRankTotal(8, rank=3)), BackgroundNorm(8)])
 def test_a_background_in_the_network(norm):
     other = copy.deepcopy(norm)
     for seed in range(12):

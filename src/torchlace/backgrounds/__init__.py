@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torchlace import _options
-from torchlace._checks import check_choice
+from torchlace._registry import Registry, registered
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.learned import Learned
 from torchlace.backgrounds.learned_one_vs_all import LearnedOneVsAll
@@ -15,7 +16,7 @@ from torchlace.backgrounds.one_vs_all import OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
 from torchlace.backgrounds.running import Running, advance, refreshing
 from torchlace.backgrounds.total import Total
-from torchlace.backgrounds.within import ClassMomentsBackground, Within
+from torchlace.backgrounds.within import Within
 
 __all__ = [
     "Background",
@@ -37,9 +38,10 @@ __all__ = [
     "names",
     "option_names",
     "refreshing",
+    "register",
 ]
 
-_REGISTRY: dict[str, type[Background]] = {
+_BACKGROUNDS: dict[str, type[Background]] = {
     "learned": Learned,
     "low-rank": LowRank,
     "low-rank-total": LowRankTotal,
@@ -51,6 +53,7 @@ _REGISTRY: dict[str, type[Background]] = {
     "total": Total,
     "within": Within,
 }
+_REGISTRY = Registry("background", _BACKGROUNDS)
 # Which limited or weighted the covariance of all samples.
 _GONE = {"dimensions", "cohesion", "samples"}
 
@@ -62,7 +65,7 @@ def names() -> list[str]:
         >>> "within" in names()
         True
     """
-    return sorted(_REGISTRY)
+    return list(_REGISTRY)
 
 
 def option_names(name: str) -> list[str]:
@@ -72,7 +75,7 @@ def option_names(name: str) -> list[str]:
         >>> option_names("learned")
         ['covariance', 'device', 'dtype', 'form', 'mean']
     """
-    return _options.option_names(_REGISTRY[check_choice("background", name, _REGISTRY)])
+    return _options.option_names(_REGISTRY[name])
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Background:
@@ -82,14 +85,33 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
         >>> create("low-rank", 2048, 10, rank=16)
         LowRank(2048, 10, ridge=0.1, decay=0.99, refresh_every=10, rank=16)
     """
-    kind: type[Any] = _REGISTRY[check_choice("background", name, _REGISTRY)]
+    kind: type[Any] = _REGISTRY[name]
     for option in _GONE & set(options):
         raise TypeError(
             f"the option {option} is gone: the covariance within classes, the default, took its "
             "place; leave it out and train again"
         )
     _options.check_options(kind, options)
-    learns_classes = issubclass(kind, ClasswiseBackground | ClassMomentsBackground)
-    sizes = (in_features, num_classes) if learns_classes else (in_features,)
+    knows_classes = "num_classes" in inspect.signature(kind).parameters
+    sizes = (in_features, num_classes) if knows_classes else (in_features,)
     background: Background = kind(*sizes, **options)
     return background
+
+
+def register(name: str, kind: type[Background] | None = None) -> Any:
+    """Add a background of your own: a class made from ``in_features`` or also ``num_classes``.
+
+    Without a class it is a decorator.
+
+    Example:
+        >>> class Halved(Background):
+        ...     def centre(self, features):
+        ...         return features
+        ...     def transform(self, vectors):
+        ...         return vectors / 2
+        >>> _ = register("halved", Halved)
+        >>> create("halved", 4, 10)
+        Halved(4)
+        >>> _REGISTRY.forget("halved")
+    """
+    return registered(_REGISTRY, name, kind)

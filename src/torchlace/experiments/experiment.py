@@ -99,7 +99,7 @@ class Experiment:
         >>> from torchlace.experiments import load_experiment
         >>> table = load_experiment("table1")
         >>> len(table.rows), len(table.columns), len(table.cells())
-        (9, 5, 135)
+        (10, 5, 150)
     """
 
     name: str
@@ -144,7 +144,7 @@ class Experiment:
             >>> from torchlace.experiments import load_experiment
             >>> small = load_experiment("table1").select(datasets=["svhn"], seeds=1)
             >>> len(small.cells())
-            9
+            10
         """
         TrainConfig.from_dict(settings, f"what is asked of {self.name}")
         changed = dataclasses.replace(self, overrides={**self.overrides, **settings})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from torchlace._checks import check_choice
+from torchlace._registry import Registry, registered
 from torchlace.heads.adacos import AdaCos
 from torchlace.heads.base import Head
 from torchlace.heads.cosine import CosineHead, NormFace
@@ -39,7 +39,8 @@ __all__ = [
     "summary",
 ]
 
-_REGISTRY: dict[str, Callable[..., Head]] = {
+_MADE = TypeVar("_MADE", bound=Callable[..., Head])
+_HEADS: dict[str, Callable[..., Head]] = {
     "softmax": Softmax,
     "lace": LACE,
     "lace-learned": LACE.learned,
@@ -52,6 +53,7 @@ _REGISTRY: dict[str, Callable[..., Head]] = {
     "normface": NormFace,
     "adacos": AdaCos,
 }
+_REGISTRY = Registry("head", _HEADS)
 
 
 def names() -> list[str]:
@@ -61,7 +63,7 @@ def names() -> list[str]:
         >>> names()[:3]
         ['adacos', 'amc', 'arcface']
     """
-    return sorted(_REGISTRY)
+    return list(_REGISTRY)
 
 
 def summary(name: str) -> str:
@@ -71,8 +73,7 @@ def summary(name: str) -> str:
         >>> summary("normface")
         'Softmax over scaled cosines, without margin (Wang et al., 2017).'
     """
-    factory = _REGISTRY[check_choice("head", name, _REGISTRY)]
-    return (inspect.getdoc(factory) or "").partition("\n")[0]
+    return (inspect.getdoc(_REGISTRY[name]) or "").partition("\n")[0]
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Head:
@@ -82,19 +83,25 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Hea
         >>> create("arcface", 512, 10, margin=0.1)
         ArcFace(512, 10, scale=30, margin=0.1)
     """
-    factory = _REGISTRY[check_choice("head", name, _REGISTRY)]
-    return factory(in_features, num_classes, **options)
+    return _REGISTRY[name](in_features, num_classes, **options)
 
 
-def register(name: str, factory: Callable[..., Head]) -> None:
-    """Add a head of your own under ``name``; ``factory(in_features, num_classes, **options)``.
+def register(name: str, factory: _MADE | None = None) -> Any:
+    """Add a head of your own: a class, or ``factory(in_features, num_classes, **options)``.
+
+    Without a factory it is a decorator.
 
     Example:
-        >>> register("wide-margin", lambda d, c, **options: CosFace(d, c, margin=0.6, **options))
-        >>> create("wide-margin", 512, 10)
-        CosFace(512, 10, scale=30, margin=0.6)
-        >>> _ = _REGISTRY.pop("wide-margin")
+        >>> @register("steep")
+        ... class Steep(CosFace):
+        ...     '''CosFace with a wide margin.'''
+        ...
+        ...     def __init__(self, in_features, num_classes, **options):
+        ...         super().__init__(in_features, num_classes, margin=0.6, **options)
+        >>> create("steep", 512, 10)
+        Steep(512, 10, scale=30, margin=0.6)
+        >>> summary("steep")
+        'CosFace with a wide margin.'
+        >>> _REGISTRY.forget("steep")
     """
-    if name in _REGISTRY:
-        raise ValueError(f"a head named {name!r} exists already")
-    _REGISTRY[name] = factory
+    return registered(_REGISTRY, name, factory)

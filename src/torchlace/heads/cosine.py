@@ -186,5 +186,5 @@ class NormFace(CosineHead):
 
     Example:
         >>> NormFace(512, 100)
-        NormFace(512, 100, scale=6.498)
+        NormFace(512, 100, scale=9.098)
     """

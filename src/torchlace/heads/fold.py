@@ -38,7 +38,7 @@ class Folded(nn.Sequential):
           temperature=1
           (whiten): Linear(in_features=8, out_features=8, bias=True)
           (normalize): Normalize()
-          (scores): Linear(in_features=8, out_features=3, bias=False)
+          (scores): Linear(in_features=8, out_features=3, bias=True)
         )
     """
 

@@ -25,7 +25,7 @@ class Joint(Head):
         >>> head = Joint(
         ...     {"softmax": Softmax(512, 10), "lace": LACE(512, 10)}, {"softmax": 0.9, "lace": 0.1}
         ... )
-        >>> head(torch.randn(4, 512)).shape
+        >>> head.eval()(torch.randn(4, 512)).shape
         torch.Size([4, 10])
     """
 

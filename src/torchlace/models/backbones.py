@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count
+from torchlace._registry import Registry, registered
 from torchlace.backgrounds import BackgroundNorm
 
 Stem = Literal["standard", "small"]
@@ -47,6 +48,9 @@ class SmallCNN(nn.Module):
         return features
 
 
+_REGISTRY: Registry[Callable[[int], nn.Module]] = Registry("backbone", {"small-cnn": SmallCNN})
+
+
 class Backbone(nn.Module):
     """A network without its classifier, and optionally an embedding (linear + PReLU) behind it.
 
@@ -80,8 +84,8 @@ def create_backbone(
     """A backbone by name.
 
     Args:
-        name: ``"small-cnn"``, any classification model of torchvision (``"resnet18"``, ...), or
-            ``"timm/NAME"`` for one of timm's.
+        name: ``"small-cnn"``, any classification model of torchvision (``"resnet18"``, ...),
+            ``"timm/NAME"`` for one of timm's, or one that was registered.
         channels: of the images.
         stem: ``"small"`` keeps the resolution of small images: a 3 × 3 convolution of stride one
             and no pooling where a 7 × 7 one of stride two and a pooling stand; for other families
@@ -98,22 +102,54 @@ def create_backbone(
     check_choice("stem", stem, ("standard", "small"))
     if embedding is not None:
         check_count("embedding", embedding)
-    if name == "small-cnn":
+    if name in _REGISTRY:
         if pretrained:
-            raise ValueError("small-cnn has no pretrained weights: leave pretrained off")
-        network: nn.Module = SmallCNN(channels)
-        width = 64
+            raise ValueError(f"{name} has no pretrained weights: leave pretrained off")
+        network = _REGISTRY[name](channels)
+        width = _width(network, name)
     elif name.startswith("timm/"):
         network, width = _from_timm(name.removeprefix("timm/"), channels, pretrained)
     else:
         network, width = _from_torchvision(name, pretrained)
         if channels != 3:
             _replace_first_convolution(network, lambda conv: _convolution(conv, channels=channels))
-    if stem == "small" and name != "small-cnn":
+    if stem == "small" and name not in _REGISTRY:
         shrink_stem(network)
     if background_norm is not None:
         _whiten_at(network, background_norm)
     return Backbone(network, width, embedding)
+
+
+def register(name: str, factory: Callable[[int], nn.Module] | None = None) -> Any:
+    """Add a backbone of your own: ``factory(channels)`` gives a module from images to features.
+
+    The module says how many features it gives in its attribute ``num_features``; where and how
+    small images are treated is its own affair. Without a factory it is a decorator.
+
+    Example:
+        >>> class Flat(nn.Flatten):
+        ...     num_features = 64
+        >>> _ = register("flat", lambda channels: Flat())
+        >>> create_backbone("flat")(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 64])
+        >>> _REGISTRY.forget("flat")
+    """
+    return registered(_REGISTRY, name, factory)
+
+
+def backbone_names(like: str = "") -> list[str]:
+    """Names of :func:`create_backbone`: those registered, torchvision's, and where asked timm's.
+
+    Args:
+        like: a name that is looked for: timm's are named only where it starts with ``timm/``.
+
+    Example:
+        >>> [name for name in backbone_names() if name.startswith("resnet1")]
+        ['resnet101', 'resnet152', 'resnet18']
+    """
+    if like.startswith("timm/"):
+        return [f"timm/{name}" for name in _timm().list_models()]
+    return sorted({*_REGISTRY, *_torchvision_names()})
 
 
 def shrink_stem(network: nn.Module) -> None:
@@ -150,14 +186,42 @@ def _whiten_at(network: nn.Module, path: str) -> None:
     _set(network, path, BackgroundNorm(width))
 
 
-def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
+def _width(network: nn.Module, name: str) -> int:
+    width = getattr(network, "num_features", None)
+    if not isinstance(width, int):
+        raise TypeError(
+            f"the backbone {name!r} must say in its attribute num_features how many features it "
+            f"gives, an integer; it has {width!r}"
+        )
+    return width
+
+
+def _torchvision() -> Any:
     try:
         from torchvision import models
     except ImportError as error:
         raise ImportError("backbones need torchvision: pip install 'torchlace[train]'") from error
-    known = [n for n in models.list_models() if "/" not in n]
-    known = [n for n in known if models.get_model_builder(n).__module__.count(".") == 2]
-    check_choice("backbone", name, [*known, "small-cnn"])
+    return models
+
+
+def _torchvision_names() -> list[str]:
+    models = _torchvision()
+    known = [name for name in models.list_models() if "/" not in name]
+    # Detection, segmentation and video models live a module deeper.
+    return [name for name in known if models.get_model_builder(name).__module__.count(".") == 2]
+
+
+def _timm() -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise ImportError("timm backbones need timm: pip install 'torchlace[timm]'") from error
+    return timm
+
+
+def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
+    check_choice("backbone", name, backbone_names())
+    models = _torchvision()
     network = models.get_model(name, weights="DEFAULT" if pretrained else None)
     if getattr(network, "aux_logits", False):
         network.aux_logits = False
@@ -174,10 +238,7 @@ def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
 
 
 def _from_timm(name: str, channels: int, pretrained: bool) -> tuple[nn.Module, int]:
-    try:
-        import timm
-    except ImportError as error:
-        raise ImportError("timm backbones need timm: pip install 'torchlace[timm]'") from error
+    timm = _timm()
     check_choice("backbone", name, timm.list_models())
     network: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
     return network, network.num_features

@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 from torchlace._text import setting
 from torchlace._values import check_choice, check_count, check_number
 from torchlace._yaml import read_yaml_file
+from torchlace.runs.earlier import is_earlier, translated
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
@@ -273,15 +274,15 @@ class TrainConfig:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the settings in a YAML file, without what a run adds under ``run:``."""
+    """Read the settings in a YAML file; those of an earlier run as they are written today."""
     try:
         values = read_yaml_file(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no configuration file {path}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
-    values.pop("run", None)
-    return values
+    facts = values.pop("run", None)
+    return translated(values) if facts is not None and is_earlier(facts) else values
 
 
 def _check(each: dataclasses.Field[Any], value: Any) -> None:

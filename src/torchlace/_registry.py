@@ -1,0 +1,86 @@
+"""Things that are found by name: what is built in, what a user registers, what packages offer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from torchlace._values import check_choice
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The heads, backgrounds, backbones, data sets or measures that can be named.
+
+    A package that is installed adds one by an entry point of the group ``torchlace.KINDs``; it is
+    loaded when it is asked for.
+
+    Args:
+        kind: what they are, as messages call it: ``"head"``.
+        known: those there are from the start.
+
+    Example:
+        >>> numbers = Registry("number", {"one": 1})
+        >>> numbers.register("two", 2)
+        2
+        >>> list(numbers), numbers["two"]
+        (['one', 'two'], 2)
+    """
+
+    def __init__(self, kind: str, known: Mapping[str, T]) -> None:
+        self.kind = kind
+        self._known = dict(known)
+
+    def __getitem__(self, name: str) -> T:
+        """What has this name; a ValueError with the nearest names where nothing has."""
+        if name not in self._known:
+            check_choice(self.kind, name, self)
+            self._known[name] = self._load(self._offered[name])
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._known, *self._offered}))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._offered
+
+    def register(self, name: str, thing: T) -> T:
+        """Add a thing of one's own; a name that is taken is an error."""
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise ValueError(f"the name of a {self.kind} must be a printable text, got {name!r}")
+        if name in self:
+            raise ValueError(
+                f"a {self.kind} named {name!r} exists already: register yours by another name"
+            )
+        self._known[name] = thing
+        return thing
+
+    def forget(self, name: str) -> None:
+        """Take away what was registered."""
+        self._known.pop(name, None)
+
+    @functools.cached_property
+    def _offered(self) -> dict[str, EntryPoint]:
+        group = f"torchlace.{self.kind.replace(' ', '_')}s"
+        return {each.name: each for each in entry_points(group=group)}
+
+    def _load(self, offered: EntryPoint) -> T:
+        try:
+            found: T = offered.load()
+        except Exception as error:
+            package = offered.dist.name if offered.dist else offered.value
+            raise ImportError(
+                f"the {self.kind} {offered.name!r} of the package {package} can't be loaded "
+                f"({type(error).__name__}: {error}): mend or uninstall {package}"
+            ) from error
+        return found
+
+
+def registered(registry: Registry[Any], name: str, thing: Any) -> Callable[[Any], Any] | Any:
+    """Register a thing, or, where there is none yet, return a decorator that does."""
+    if thing is None:
+        return functools.partial(registry.register, name)
+    return registry.register(name, thing)
