@@ -27,8 +27,8 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (("--schedule", "cosinus"), "did you mean 'cosine'"),
         (("--protocol", "papers"), "did you mean 'paper'"),
         (("--head-option", "marginal=1"), "unknown option of LACE 'marginal': "),
-        (("--head-option", "shrinkage=.1"), "background_options={'shrinkage': ...}"),
-        (("--head-option", "background_options={shrinkge: .1}"), "did you mean 'shrinkage'"),
+        (("--head-option", "ridge=.1"), "background_options={'ridge': ...}"),
+        (("--head-option", "background_options={rigde: .1}"), "did you mean 'ridge'"),
         (("--head-option", "margin"), "--head-option takes NAME=VALUE, got 'margin'"),
         (("--head-option", "scale={"), "--head-option 'scale={' is not valid YAML: while parsing"),
         (("--head-option", "x=" + 5000 * "["), "is nested more than 50 deep"),
@@ -181,8 +181,8 @@ def test_output_that_can_not_be_written_is_an_error_in_a_line(form, tmp_path):
 
 def test_an_option_of_the_background_is_shown_as_the_command_line_takes_it(tmp_path):
     short = ("train", "--epochs", "1", "--run", "run", "--head-option")
-    done = torchlace(*short, "shrinkage=0.1", folder=tmp_path)
+    done = torchlace(*short, "ridge=0.1", folder=tmp_path)
     assert done.code == 1
     hint = done.err.split("--head-option ")[1].strip().strip("'")
-    assert hint == "background_options={shrinkage: ...}"
+    assert hint == "background_options={ridge: ...}"
     assert torchlace(*short, hint.replace("...", "0.1"), folder=tmp_path).code == 0

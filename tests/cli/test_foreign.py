@@ -128,17 +128,18 @@ def test_names_are_shown_and_never_acted_upon(command, place):
 
 def test_json_and_csv_have_the_true_names(place):
     expected = {f"odd/{name}/{file}" for name in ODD for file in FILES}
-    found = torchlace("predict", "run", "odd", "--json", folder=place)
+    every = ("--top", str(len(ODD)))
+    found = torchlace("predict", "run", "odd", *every, "--json", folder=place)
     assert found.out.isascii()
     assert {each["image"] for each in found.json()} == expected
     assert {one["class"] for each in found.json() for one in each["classes"]} == set(ODD)
-    command = Command("predict", "run", "odd", "--csv", folder=place)
+    command = Command("predict", "run", "odd", *every, "--csv", folder=place)
     command.process.join()
     text = command.out.read_bytes().decode(errors="surrogateescape")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert {row["image"] for row in rows} == expected
     assert {row["class"] for row in rows} == set(ODD)
-    assert len(rows) == 3 * len(expected)
+    assert len(rows) == len(ODD) * len(expected)
     facts = torchlace("data", "show", "odd", "--out", "a.png", "--json", folder=place).json()
     assert set(facts["class_names"]) == set(ODD)
 

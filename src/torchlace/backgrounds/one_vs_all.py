@@ -172,7 +172,7 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
         mass, _, centers, _, length = self.moments
         share = mass / nonzero(mass.sum())
         origin = share @ centers
-        offsets = (centers - origin) * (share > 0)[:, None]
+        offsets = self._distinct(centers - origin)
         pull = torch.where(share < 1, -share / torch.where(share < 1, 1 - share, 1), 0)
         means = origin + pull[:, None] * offsets
         if not self.has_covariance:

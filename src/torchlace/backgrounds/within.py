@@ -109,8 +109,15 @@ class ClassMomentsBackground(Running):
 
     def _offsets(self) -> Tensor:
         """The class means less the mean, (C, d); zero for classes that were never seen."""
-        moments = self.moments
-        return (moments.mean - self.mean) * (moments.mass > 0)[:, None]
+        return self._distinct(self.moments.mean - self.mean)
+
+    def _distinct(self, offsets: Tensor) -> Tensor:
+        """Offsets of classes; zero for those never seen, and where they are too small to tell."""
+        # Denormal numbers are zeros with an error, whose directions mean nothing.
+        known = (self.moments.mass > 0)[:, None] & (
+            offsets.abs() >= torch.finfo(offsets.dtype).tiny
+        )
+        return offsets * known
 
     def _anchored(self, offsets: Tensor) -> Tensor:
         """Whitened offsets in units of their root mean square."""
