@@ -1,8 +1,16 @@
 import re
 
+import numpy as np
 import pytest
 
-from torchlace.report.colours import palette, separation
+from torchlace.report.style import as_seen, linear, palette
+
+
+def separation(colours):
+    """Smallest distance in OKLab of any two colours, for the eye that sees them closest."""
+    seen = as_seen(linear(colours))
+    between = np.linalg.norm(seen[:, :, None] - seen[:, None, :], axis=-1).min(axis=0)
+    return between[np.triu_indices(len(colours), 1)].min()
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 20, 100, 300])
@@ -27,6 +35,7 @@ def test_separation_sees_what_the_blind_do_not():
     # A red and a green that deuteranopes confuse, though they lie far apart for others.
     assert separation(["#b36a00", "#7f7f00"]) < 0.06
     assert separation(["#0072b2", "#e69f00"]) > 0.2
+    assert separation(["#000000", "#ffffff"]) > 0.9
 
 
 def test_visible_on_white_and_on_dark():

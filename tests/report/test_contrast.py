@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from torchlace.report.page.render import asset
+from torchlace.report.page import _asset
 
 ON = {
     "ink": ("page", "surface", "raised", "notice"),
@@ -15,7 +15,7 @@ ON = {
 
 
 def schemes():
-    found = re.findall(r"\{([^{}]*--page:[^{}]*)\}", asset("page.css"))
+    found = re.findall(r"\{([^{}]*--page:[^{}]*)\}", _asset("page.css"))
     light, dark, chosen_dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in found)
     assert dark == chosen_dark
     assert light.keys() == dark.keys()

@@ -13,6 +13,7 @@ from report.runs import MARKED, NAMES
 from training.processes import torchlace
 from training.rewriting import rewrite_settings
 
+from torchlace._reporter import Reporter
 from torchlace.report import write_report
 from torchlace.report.page.payload import UNIT
 from torchlace.training import Run
@@ -124,7 +125,7 @@ def test_no_name_is_markup(made):
 def test_a_page_is_replaced_whole_or_not_at_all(made, tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("before")
-    monkeypatch.setattr("torchlace.report.page.write.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("torchlace.report.page._render", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_report([made.runs["lace-0"]], path, method="pca")
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
@@ -161,11 +162,11 @@ def test_pictures_are_left_out_where_the_data_are_gone(made, tmp_path):
     rewrite_settings(run / "config.yaml", lambda values: values.update(data="/gone.npz"))
     said = []
 
-    class Watcher:
-        message = staticmethod(said.append)
-        progress = staticmethod(lambda *_: None)
+    class Lines(Reporter):
+        def message(self, text):
+            said.append(text)
 
-    report = write_report([run], tmp_path / "report.html", method="pca", watcher=Watcher())
+    report = write_report([run], tmp_path / "report.html", method="pca", reporter=Lines())
     assert report.shown == ["gone"]
     assert any("no pictures" in line for line in said)
     assert "data:image/webp" not in report.path.read_text()

@@ -12,13 +12,12 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from torchlace.data import MemoryImages
-from torchlace.report.page.examples import examples
-from torchlace.report.page.gather import Collection, Shown, _names
-from torchlace.report.page.grouping import Spread, group_runs
-from torchlace.report.page.payload import UNIT, packed
-from torchlace.report.page.sprites import make_sheet
-from torchlace.report.page.summary import confusions, summarise
-from torchlace.report.page.tables import classes_table, settings_table
+from torchlace.report.page import _first
+from torchlace.report.page.examples import find_examples, make_sheet
+from torchlace.report.page.gather import Collection, Shown, Spread, group_runs, short_names
+from torchlace.report.page.payload import UNIT, best_view, packed
+from torchlace.report.page.sentences import confusions, summarise
+from torchlace.report.page.tables import classes_table, settings_tables
 from torchlace.training import TrainConfig
 
 NAMES = ["cat", "dog", "owl"]
@@ -148,7 +147,7 @@ def test_examples_are_the_most_confident_mistakes_and_the_least_certain_images()
     confusion = np.zeros((3, 3), int)
     np.add.at(confusion, (LABELS.numpy(), chosen.numpy()), 1)
     found.scores["confusion"] = confusion.tolist()
-    picked = examples(found)
+    picked = find_examples(found)
     chances = torch.softmax(found.logits.double() / found.temperature, 1).numpy()
     top = chances.max(1)
     mistakes = np.flatnonzero(chosen.numpy() != LABELS.numpy())
@@ -169,21 +168,19 @@ def test_examples_are_the_most_confident_mistakes_and_the_least_certain_images()
 
 def test_few_uncertain_images_are_not_filled_up_and_one_class_is_never_uncertain():
     found = run("a", 3).inspection
-    assert examples(found).uncertain == []
+    assert find_examples(found).uncertain == []
     found.logits = 100 * torch.nn.functional.one_hot(LABELS, 3).float()
     found.logits[[4, 7]] = torch.tensor([[1.0, 1.05, 0.0], [0.0, 1.0, 1.0]])
-    assert [each.index for each in examples(found).uncertain] == [7, 4]
+    assert [each.index for each in find_examples(found).uncertain] == [7, 4]
     found.logits[4] = torch.tensor([1.0, 1.3, 0.0])  # at temperature 0.5: 62 % against 34 %
-    assert [each.index for each in examples(found).uncertain] == [7]
+    assert [each.index for each in find_examples(found).uncertain] == [7]
     found.logits = torch.zeros(300, 1)
     found.labels = torch.zeros(300, dtype=torch.long)
     found.scores["confusion"] = [[300]]
-    assert examples(found).indices == set()
+    assert find_examples(found).indices == set()
 
 
 def test_the_best_and_lace_are_open_first():
-    from torchlace.report.page.render import _first
-
     heads = ("center", "amc", "arcface", "cosface", "lace", "lace-learned")
     runs = [run(head, wrong, head=head) for wrong, head in enumerate(heads)]
     assert _first(group_runs(runs)) == {"center", "lace", "lace-learned", "amc"}
@@ -194,8 +191,6 @@ def test_the_best_and_lace_are_open_first():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_view_shows_more_classes_than_views_at_random(seed):
-    from torchlace.report.page.camera import best_view
-
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(10, 3))
     labels = rng.choice(10, 400, p=np.arange(1, 11) / 55)
@@ -251,8 +246,8 @@ def test_packed_numbers_come_back_as_the_page_reads_them():
 
 def test_names_are_as_short_as_tells_runs_apart(tmp_path):
     paths = [tmp_path / "a" / "x", tmp_path / "b" / "x", tmp_path / "a" / "y"]
-    assert list(_names(paths)) == ["a/x", "b/x", "a/y"]
-    assert list(_names([*paths[::2], tmp_path / "b" / ".." / "a" / "x"])) == ["x", "y"]
+    assert list(short_names(paths)) == ["a/x", "b/x", "a/y"]
+    assert list(short_names([*paths[::2], tmp_path / "b" / ".." / "a" / "x"])) == ["x", "y"]
 
 
 def test_a_class_without_images_has_no_accuracy():
@@ -263,8 +258,7 @@ def test_a_class_without_images_has_no_accuracy():
 
 def test_settings_are_split_into_those_that_differ_and_the_rest():
     runs = [run("a", lr=0.01), run("b", seed=3)]
-    differing = settings_table(runs, differing=True)
-    common = settings_table(runs, differing=False)
+    differing, common = settings_tables(runs)
     assert [[cell.text for cell in row] for row in differing.rows] == [
         ["lr", "0.01", "0.001"],
         ["seed", "0", "3"],
@@ -284,8 +278,6 @@ def test_settings_are_split_into_those_that_differ_and_the_rest():
     ],
 )
 def test_names_lose_what_all_of_them_share(names, shown, tmp_path):
-    from torchlace.report.page.gather import _names
-
-    found = _names(tmp_path / name for name in names)
+    found = short_names(tmp_path / name for name in names)
     assert list(found) == shown
     assert [path.name for path in found.values()] == names

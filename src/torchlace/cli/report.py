@@ -42,7 +42,7 @@ def report(
                 method=method,  # type: ignore[arg-type]  # checked there
                 device=device,
                 root=root,
-                watcher=watcher,
+                reporter=watcher,
             )
     say(str(written.path))
     if open_page:

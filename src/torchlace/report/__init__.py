@@ -1,18 +1,15 @@
 """Figures to print and a page to open."""
 
-from torchlace.report.colours import palette
-from torchlace.report.figures import (
+from torchlace.report.curves import comparison_bars, curve_panels, learning_curves
+from torchlace.report.diagrams import (
     angle_histograms,
-    comparison_bars,
     confusion_matrix,
-    curve_panels,
-    embedding_panels,
-    learning_curves,
     reliability_diagram,
     whitening_spectrum,
 )
+from torchlace.report.embedding import embedding_panels
 from torchlace.report.page import Report, write_report
-from torchlace.report.style import save
+from torchlace.report.style import palette, save
 
 __all__ = [
     "Report",

@@ -1,24 +1,38 @@
-"""Test images worth looking at: the worst, the most uncertain, the most confused."""
+"""Test images worth looking at, and the sheets of small images that show them."""
 
 from __future__ import annotations
 
+import base64
+import io
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchlace.inspection import Inspection
 from torchlace.report.page.measures import percent
-from torchlace.report.page.summary import confusions
+from torchlace.report.page.sentences import confusions
+
+if TYPE_CHECKING:
+    from torchlace.data import Images
+    from torchlace.inspection import Inspection
 
 # Points between the two likeliest classes, below which an image counts as uncertain.
 UNSURE = 20
 _WORST, _UNCERTAIN, _PAIRS, _OF_A_PAIR = 12, 12, 6, 6
+# Pixels of a whole sheet: 5,000 images of 32 × 32.
+_PIXELS = 5_120_000
+_LARGEST = 96
+_LOSSLESS = 400_000
+_SHOWN = 72
 
 
 @dataclass(frozen=True)
 class Example:
-    """One test image and what was made of it.
+    """One test image and what it was taken for.
 
     Attributes:
         index: its place in the test split.
@@ -39,12 +53,12 @@ class Example:
 
     @property
     def chance(self) -> str:
-        """Of the likeliest class, in words."""
+        """The probability of the likeliest class, in words."""
         return percent(f"{self.chances[0]:.0f}")
 
     @property
     def text(self) -> str:
-        """What there is to say of it."""
+        """A description for those who can't see the image."""
         return f"{self.true}, taken for {self.likeliest[0]} at {self.chance}"
 
 
@@ -88,37 +102,56 @@ class Examples:
         return {example.index for example in every}
 
 
-def examples(found: Inspection) -> Examples:
+@dataclass(frozen=True)
+class Sheet:
+    """Many small images side by side in one picture, of which the page shows a cell at a time.
+
+    Attributes:
+        uri: the picture.
+        cell: side of a cell in pixels of the picture.
+        columns: cells in a row.
+        rows: rows of cells.
+        shown: side of a cell on the page, in CSS pixels.
+        places: cell of every image, by its place in the test split.
+    """
+
+    uri: str
+    cell: int
+    columns: int
+    rows: int
+    shown: int
+    places: dict[int, int]
+
+    def position(self, index: int) -> str:
+        """Where the picture must be moved to show this image, as CSS."""
+        row, column = divmod(self.places[index], self.columns)
+        return f"-{column * self.shown}px -{row * self.shown}px"
+
+
+def find_examples(found: Inspection) -> Examples:
     """The images of a run that are worth looking at, by its calibrated probabilities."""
     chances = (found.logits.double() / found.temperature).softmax(dim=1)
     top, chosen = chances.max(dim=1)
-    wrong = chosen != found.labels
     # With a single class, the second likeliest has no chance.
     likeliest = torch.nn.functional.pad(chances, (0, 1)).topk(2, dim=1).values
     margin = likeliest[:, 0] - likeliest[:, 1]
+
+    def highest(values: Tensor, among: Tensor, count: int) -> list[Example]:
+        places = among.nonzero().flatten()
+        places = places[values[places].argsort(descending=True, stable=True)[:count]]
+        return _examples(found, chances, places)
+
     pairs = []
     for true, taken, count in confusions(found.scores["confusion"], _PAIRS):
-        members = _highest(top, (found.labels == true) & (chosen == taken), _OF_A_PAIR)
-        of_class = int((found.labels == true).sum())
-        pairs.append(
-            Pair(
-                found.class_names[true],
-                found.class_names[taken],
-                count,
-                100 * count / of_class,
-                _examples(found, chances, members),
-            )
-        )
+        own = found.labels == true
+        share = 100 * count / int(own.sum())
+        members = highest(top, own & (chosen == taken), _OF_A_PAIR)
+        pairs.append(Pair(found.class_names[true], found.class_names[taken], count, share, members))
     return Examples(
-        _examples(found, chances, _highest(top, wrong, _WORST)),
-        _examples(found, chances, _highest(-margin, 100 * margin < UNSURE, _UNCERTAIN)),
+        highest(top, chosen != found.labels, _WORST),
+        highest(-margin, 100 * margin < UNSURE, _UNCERTAIN),
         pairs,
     )
-
-
-def _highest(values: Tensor, among: Tensor, count: int) -> Tensor:
-    places = among.nonzero().flatten()
-    return places[values[places].argsort(descending=True, stable=True)[:count]]
 
 
 def _examples(found: Inspection, chances: Tensor, places: Tensor) -> list[Example]:
@@ -135,3 +168,37 @@ def _examples(found: Inspection, chances: Tensor, places: Tensor) -> list[Exampl
             places.tolist(), order.tolist(), values.tolist(), strict=True
         )
     ]
+
+
+def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:
+    """Draw the images at ``indices`` side by side, smaller where they are many or large."""
+    from PIL import Image
+
+    channels, height, width = images.shape
+    fitting = int(math.sqrt(_PIXELS / len(indices)))
+    cell = max(1, min(max(height, width), _LARGEST, fitting))
+    columns = math.ceil(math.sqrt(len(indices)))
+    rows = math.ceil(len(indices) / columns)
+    sheet = Image.new("RGB" if channels == 3 else "L", (columns * cell, rows * cell))
+    for start in range(0, len(indices), 512):
+        batch = images.batch(torch.tensor(indices[start : start + 512]))
+        for place, pixels in enumerate(batch.numpy(), start=start):
+            # Neither two nor more than three channels can be shown; the first stands for them.
+            colours = pixels.transpose(1, 2, 0) if channels == 3 else pixels[0]
+            picture = Image.fromarray(np.ascontiguousarray(colours))
+            picture.thumbnail((cell, cell), Image.Resampling.LANCZOS)
+            row, column = divmod(place, columns)
+            left, top = (cell - picture.width) // 2, (cell - picture.height) // 2
+            sheet.paste(picture, (column * cell + left, row * cell + top))
+    file = io.BytesIO()
+    small = sheet.width * sheet.height * len(sheet.getbands()) <= _LOSSLESS
+    sheet.save(file, "WEBP", lossless=small, quality=90 if small else 72, method=4)
+    return Sheet(
+        "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode(),
+        cell,
+        columns,
+        rows,
+        # Small images grow by a whole number, so that their pixels stay square.
+        _SHOWN // cell * cell if cell <= _SHOWN else _SHOWN,
+        {index: place for place, index in enumerate(indices)},
+    )

@@ -1,15 +1,20 @@
-"""The runs of a report: examined one after the other, those that can't be with the reason."""
+"""The runs of a report: examined, sorted by their data, and grouped by their settings."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
+from torchlace._reporter import Reporter
 from torchlace.evaluation.embedding import Method
+from torchlace.experiments.statistics import deviation
 from torchlace.runs import RunError, TrainConfig
+from torchlace.runs.config import EXECUTION
 from torchlace.runs.files import METRICS
 from torchlace.runs.readers import best_epoch
 
@@ -17,9 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchlace.data import Images
-    from torchlace.inspection import Embedded, Inspection, Watcher
+    from torchlace.inspection import Embedded, Inspection
 
-Space = Literal["raw", "whitened"]
 COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
 
 
@@ -30,8 +34,8 @@ class Shown:
     Attributes:
         name: what the page calls it.
         inspection: all that is known of it.
-        spheres: its test images embedded on the sphere, raw and, where there is one, whitened;
-            empty where they can't be.
+        spheres: its test images on the sphere, by space: raw and, if it has one, whitened; empty
+            if they can't be laid out.
     """
 
     name: str
@@ -40,7 +44,7 @@ class Shown:
 
     @property
     def config(self) -> TrainConfig:
-        """Its settings."""
+        """The run's settings."""
         return self.inspection.config
 
     @property
@@ -50,18 +54,13 @@ class Shown:
 
     @property
     def accuracy(self) -> float:
-        """Of the test images, in percent."""
+        """Test accuracy in percent."""
         return float(self.inspection.scores["accuracy"])
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A run that can't be shown.
-
-    Attributes:
-        name: what the page calls it.
-        reason: why, in a sentence.
-    """
+    """A run that can't be shown: its name on the page, and the reason in a sentence."""
 
     name: str
     reason: str
@@ -72,9 +71,9 @@ class Collection:
     """Runs tested on the same images.
 
     Attributes:
-        data: what the data are called.
-        runs: the runs.
-        images: the test images; None where they are no longer to be had.
+        data: the name of the data.
+        runs: the runs, the most accurate first.
+        images: the test images; None where they are gone.
     """
 
     data: str
@@ -99,61 +98,85 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class Examine:
-    """How runs are examined.
+class Spread:
+    """The values of one score over several runs."""
 
-    Attributes:
-        samples: test images on the spheres, at most.
-        method: how they are laid out.
-        device: where features are computed.
-        root: where packs of data lie, if not where a run's settings say.
-    """
+    values: list[float]
 
-    samples: int = 5000
-    method: Method = "tsne"
-    device: str = "auto"
-    root: Path | None = None
+    @property
+    def mean(self) -> float:
+        """The mean of the values."""
+        return fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation; None of a single value."""
+        return deviation(self.values)
+
+    def text(self, digits: int = 2) -> str:
+        """Mean ± deviation, without a space where a line could break."""
+        mean = f"{self.mean:.{digits}f}"
+        if self.deviation is None:
+            return mean
+        return f"{mean}\u00a0±\u00a0{self.deviation:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ by their seed only, and a label that sets them apart from other groups."""
+
+    label: str
+    runs: list[Shown]
+
+    @property
+    def accuracy(self) -> Spread:
+        """Test accuracy of its runs, in percent."""
+        return Spread([run.accuracy for run in self.runs])
 
 
 def gather(
-    paths: Iterable[Path | str], how: Examine, watcher: Watcher
+    paths: Iterable[Path | str],
+    reporter: Reporter,
+    *,
+    samples: int,
+    method: Method,
+    device: str,
+    root: Path | None,
 ) -> tuple[list[Collection], list[Failed]]:
-    """Examine runs and sort them by what they were tested on, best first."""
+    """Examine runs and sort them by what they were tested on; see ``write_report``."""
+    from torchlace.inspection import inspect
+
     shown: list[Shown] = []
     failed: list[Failed] = []
-    for name, path in _names(paths).items():
-        watcher.message(f"{name}: examining")
+    for name, path in short_names(paths).items():
+        reporter.message(f"{name}: examining")
         try:
-            shown.append(_examine(name, path, how, watcher))
+            found = inspect(path, device=device, root=root, reporter=reporter)
+            if not found.history or not found.history[0].keys() >= set(COLUMNS):
+                wanted = ", ".join(COLUMNS)
+                raise RunError(
+                    f"{path} is damaged or of another version: {METRICS} must hold {wanted}"
+                )
+            shown.append(Shown(name, found, _spheres(name, found, method, samples, reporter)))
         except (RunError, ValueError, OSError) as error:
-            watcher.message(f"{name}: not shown: {error}")
+            reporter.message(f"{name}: not shown: {error}")
             failed.append(Failed(name, str(error)))
-    return _collections(shown, how.root, watcher), failed
+    return _collections(shown, root, reporter), failed
 
 
-def _examine(name: str, path: Path, how: Examine, watcher: Watcher) -> Shown:
-    from torchlace.inspection import embedding, inspect
-
-    found = inspect(path, device=how.device, root=how.root, reporter=watcher)
-    if not found.history or not found.history[0].keys() >= set(COLUMNS):
-        wanted = ", ".join(COLUMNS)
-        raise RunError(f"{path} is damaged or of another version: {METRICS} must hold {wanted}")
-    spaces: tuple[Space, ...] = ("raw",) if found.whitened is None else ("raw", "whitened")
-    spheres = {}
-    try:
-        for space in spaces:
-            watcher.message(f"{name}: laying out {space} features by {how.method}")
-            spheres[str(space)] = embedding(
-                found, space, how.method, dim=3, samples=how.samples, reporter=watcher
-            )
-    except ValueError as error:  # features of fewer than three dimensions, or not finite
-        watcher.message(f"note: no sphere of {name}: {error}")
-        spheres = {}
-    return Shown(name, found, spheres)
+def group_runs(runs: Sequence[Shown]) -> list[Group]:
+    """Groups of runs of the same settings, the highest mean accuracy first."""
+    together: dict[str, list[Shown]] = {}
+    for run in runs:
+        key = json.dumps(_essence(run.config), sort_keys=True, default=str)
+        together.setdefault(key, []).append(run)
+    labels = _labels([runs[0].config for runs in together.values()])
+    groups = [Group(*each) for each in zip(labels, together.values(), strict=True)]
+    return sorted(groups, key=lambda group: -group.accuracy.mean)
 
 
-def _names(paths: Iterable[Path | str]) -> dict[str, Path]:
-    """As little of each path as tells them apart; a path given twice counts once."""
+def short_names(paths: Iterable[Path | str]) -> dict[str, Path]:
+    """Paths by as little of each as tells them apart; a path given twice counts once."""
     # Not by resolve, which raises where links lead in a circle.
     unique = {Path(os.path.realpath(path)): Path(path) for path in paths}
     depth = 1
@@ -176,32 +199,77 @@ def _without_common(names: list[str]) -> list[str]:
     return ["-".join(each[start : len(each) - end]) for each in words]
 
 
-def _collections(shown: list[Shown], root: Path | None, watcher: Watcher) -> list[Collection]:
+def _spheres(
+    name: str, found: Inspection, method: Method, samples: int, reporter: Reporter
+) -> dict[str, Embedded]:
+    from torchlace.inspection import embedding
+
+    spaces: list[Literal["raw", "whitened"]] = ["raw"]
+    if found.whitened is not None:
+        spaces.append("whitened")
+    spheres: dict[str, Embedded] = {}
+    for space in spaces:
+        reporter.message(f"{name}: laying out {space} features by {method}")
+        try:
+            spheres[space] = embedding(
+                found, space, method, dim=3, samples=samples, reporter=reporter
+            )
+        except ValueError as error:  # features of fewer than three dimensions, or not finite
+            reporter.message(f"note: no sphere of {name}: {error}")
+            return {}
+    return spheres
+
+
+def _collections(shown: list[Shown], root: Path | None, reporter: Reporter) -> list[Collection]:
     together: dict[Any, list[Shown]] = {}
     for run in shown:
-        found = run.inspection
-        key = (found.key["data"], *found.class_names)
+        key = (run.inspection.key["data"], *run.inspection.class_names)
         together.setdefault(key, []).append(run)
     return [
         Collection(
             Path(runs[0].config.data).stem,
             sorted(runs, key=lambda run: -run.accuracy),
-            _images(runs[0], root, watcher),
+            _images(runs[0], root, reporter),
         )
         for runs in together.values()
     ]
 
 
-def _images(run: Shown, root: Path | None, watcher: Watcher) -> Images | None:
+def _images(run: Shown, root: Path | None, reporter: Reporter) -> Images | None:
     from torchlace.data import DataError
     from torchlace.runs import read_data
 
     try:
         data = read_data(run.inspection, root)
     except (DataError, OSError) as error:
-        watcher.message(f"note: no pictures of {run.config.data}: {error}")
+        reporter.message(f"note: no pictures of {run.config.data}: {error}")
         return None
     if not data.test.labels.equal(run.inspection.labels):
-        watcher.message(f"note: no pictures of {run.config.data}: its test images have changed")
+        reporter.message(f"note: no pictures of {run.config.data}: its test images have changed")
         return None
     return data.test
+
+
+def _essence(config: TrainConfig) -> dict[str, Any]:
+    """The settings that make two runs the same experiment, whatever their seed and data."""
+    values = config.as_dict() | {"backbone": config.backbone_name}
+    left_out = EXECUTION | {"seed", "data"}
+    return {name: value for name, value in values.items() if name not in left_out}
+
+
+def _labels(configs: Sequence[TrainConfig]) -> list[str]:
+    """For each setting its head, and whatever else differs between the settings."""
+    heads, others = [], []
+    for config in configs:
+        values = _essence(config)
+        heads.append(values.pop("head"))
+        others.append({**values.pop("head_options"), **values})
+    differing = [
+        name
+        for name in sorted(set().union(*others))
+        if len({repr(values.get(name)) for values in others}) > 1
+    ]
+    return [
+        ", ".join([head, *(f"{name} {values[name]}" for name in differing if name in values)])
+        for head, values in zip(heads, others, strict=True)
+    ]

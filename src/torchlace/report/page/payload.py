@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchlace.report.colours import palette
-from torchlace.report.figures.comparison import axis_range
-from torchlace.report.page.camera import best_view
-from torchlace.report.page.gather import COLUMNS, Collection, Shown
-from torchlace.report.page.grouping import Group
-from torchlace.report.page.sprites import Sheet
-from torchlace.report.page.summary import accuracy
+from torchlace.report.curves import axis_range
+from torchlace.report.page.examples import Sheet
+from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
+from torchlace.report.style import palette
 
 # Coordinates on the sphere as 16-bit integers: a 65,000th of its diameter is finer than any screen.
 UNIT = 32767
+_VIEWS = 600
+# Nearer to a pole, the way that is up turns quickly.
+_STEEPEST = 0.85
 
 
 def collection_payload(
@@ -29,7 +29,7 @@ def collection_payload(
     sample = np.array(collection.sample, dtype=np.int64)
     colours = palette(len(groups))
     runs = {
-        run.name: run_payload(run, colours[place], turn, sample)
+        run.name: _run_payload(run, colours[place], turn, sample)
         for place, group in enumerate(groups)
         for turn, run in enumerate(group.runs)
     }
@@ -46,9 +46,9 @@ def collection_payload(
             {
                 "name": group.label,
                 "colour": colour,
-                "mean": accuracy(group).mean,
-                "deviation": accuracy(group).deviation,
-                "values": accuracy(group).values,
+                "mean": group.accuracy.mean,
+                "deviation": group.accuracy.deviation,
+                "values": group.accuracy.values,
             }
             for group, colour in zip(groups, colours, strict=True)
         ],
@@ -60,12 +60,13 @@ def collection_payload(
     }
 
 
-def run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -> dict[str, Any]:
-    """Everything that is drawn about one run."""
+def _run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -> dict[str, Any]:
+    """Everything that is drawn about one run; ``turn`` is its place in its group."""
     found = run.inspection
     scores = found.scores
     chances = (found.logits[sample].double() / found.temperature).softmax(dim=1)
     top, chosen = chances.max(dim=1)
+    columns = ("lower", "upper", "count", "confidence", "accuracy")
     return {
         "name": run.name,
         "colour": colour,
@@ -84,13 +85,7 @@ def run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -
         "confidence": packed((100 * top).round(), "u1"),
         "confusion": _sparse(scores["confusion"]),
         "reliability": {
-            when: [
-                [
-                    _number(each[name])
-                    for name in ("lower", "upper", "count", "confidence", "accuracy")
-                ]
-                for each in bins
-            ]
+            when: [[_number(each[name]) for name in columns] for each in bins]
             for when, bins in scores["reliability"].items()
         },
         "angles": {name: each["histogram"] for name, each in scores.get("angles", {}).items()},
@@ -98,13 +93,28 @@ def run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -
     }
 
 
-def packed(values: ArrayLike, kind: str) -> str:
-    """Numbers as base64 of this numpy type.
+def best_view(points: ArrayLike, labels: ArrayLike) -> list[float]:
+    """The direction from which most of a sphere's points are seen, every class counting the same.
 
-    Example:
-        >>> packed([1, 2], "<u2")
-        'AQACAA=='
+    A point that faces the eye counts fully, one near the edge in part, and one behind not at all.
+
+    Args:
+        points: (N, 3), on the unit sphere.
+        labels: class of every point, (N,).
     """
+    # Directions lie evenly along a spiral that leaves out the poles.
+    height = np.linspace(-_STEEPEST, _STEEPEST, _VIEWS)
+    turn = np.pi * (3 - 5**0.5) * np.arange(_VIEWS)
+    flat = np.sqrt(1 - height**2)
+    eyes = np.stack([flat * np.cos(turn), flat * np.sin(turn), height], axis=1).astype(np.float32)
+    _, places, counts = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    seen = np.clip((np.asarray(points, dtype=np.float32) @ eyes.T - 0.2) / 0.6, 0, 1)
+    best = int(((1 / counts[places]).astype(np.float32) @ seen).argmax())
+    return [round(float(value), 3) for value in eyes[best]]
+
+
+def packed(values: ArrayLike, kind: str) -> str:
+    """Numbers as base64 of a numpy type such as ``"<u2"``."""
     return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()
 
 
@@ -116,7 +126,7 @@ def _sparse(counts: ArrayLike) -> dict[str, str]:
 
 
 def _number(value: float | None) -> float | None:
-    """Five digits are plenty to draw; JSON knows neither NaN nor infinity."""
+    """A number to five digits, which is plenty to draw; None for what JSON can't hold."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.5g}")

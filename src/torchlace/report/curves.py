@@ -1,15 +1,17 @@
-"""Learning curves."""
+"""Figures that compare: learning curves of one run or of several seeds, and bars."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchlace.report.colours import palette
-from torchlace.report.style import PAGE, blank, grid, shorten, styled
+from torchlace.experiments.statistics import deviation
+from torchlace.report.style import INK, PAGE, blank, grid, palette, shorten, styled
 from torchlace.runs.readers import best_epoch
 
 if TYPE_CHECKING:
@@ -42,10 +44,9 @@ def learning_curves(
     loss, accuracy = figure.subplots(1, 2)
     for (name, rows), colour in zip(histories.items(), palette(len(histories)), strict=True):
         epoch = (chosen or {}).get(name) or best_epoch(rows)
-        label = shorten(name, 36)
-        _line(loss, rows, "train_loss", colour, None, label, linestyle=(0, (2, 1.2)), linewidth=1)
-        _line(loss, rows, "val_loss", colour, epoch, label)
-        _line(accuracy, rows, "val_accuracy", colour, epoch, label)
+        _line(loss, rows, "train_loss", colour, None, linestyle=(0, (2, 1.2)), linewidth=1)
+        _line(loss, rows, "val_loss", colour, epoch)
+        _line(accuracy, rows, "val_accuracy", colour, epoch, label=shorten(name, 36))
     _finish(loss, "Loss: training dashed, validation solid", "loss")
     _finish(accuracy, "Validation accuracy: dot at the chosen epoch", "accuracy, %")
     handles, labels = accuracy.get_legend_handles_labels()
@@ -97,6 +98,7 @@ def curve_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
 
 
 def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The mean of curves, each of which keeps its last value once it has ended."""
     longest = max(map(len, curves))
     held = [np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves]
     mean: NDArray[np.float64] = np.mean(held, axis=0)
@@ -104,7 +106,10 @@ def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> None:
-    """Leave out the steep start, and name what ends below: two of many methods at most."""
+    """Cut the axes to what comes after the steep start, and name the methods that end below.
+
+    At most two of many methods are left below.
+    """
     curves = [curve for several in best.values() for curve in several]
     ends = {name: _mean(several)[-1] for name, several in best.items()}
     start = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
@@ -120,19 +125,13 @@ def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> 
 
 
 def _line(
-    axes: Axes,
-    rows: History,
-    column: str,
-    colour: str,
-    epoch: int | None,
-    label: str,
-    **look: Any,
+    axes: Axes, rows: History, column: str, colour: str, epoch: int | None, **look: Any
 ) -> None:
+    """A column of a run's rows over epochs, with a dot at ``epoch``."""
     axes.plot(
         [row["epoch"] for row in rows],
         [row[column] for row in rows],
         color=colour,
-        label=label,
         marker="." if len(rows) == 1 else None,
         **look,
     )
@@ -150,3 +149,60 @@ def _finish(axes: Axes, title: str, label: str) -> None:
     axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     grid(axes)
+
+
+@styled
+def comparison_bars(
+    values: Mapping[str, Sequence[float]], label: str = "test accuracy, %"
+) -> Figure:
+    """Mean of each setting over its runs, with the standard deviation and every single value.
+
+    Where all values lie close together far from zero, the axis is cut and says so.
+
+    Args:
+        values: for each setting a value for each run (a seed each, as a rule).
+        label: what is compared.
+
+    Example:
+        >>> figure = comparison_bars({"lace": [98.3, 98.6, 98.6], "softmax": [98.6]})
+        >>> len(figure.axes[0].patches)
+        2
+    """
+    if not values or not all(values.values()):
+        raise ValueError("a comparison needs at least one setting, with at least one value each")
+    figure = blank(PAGE, 0.8 + 0.34 * len(values))
+    axes = figure.subplots()
+    every = [value for each in values.values() for value in each]
+    low, high = axis_range(every)
+    names = list(values)
+    for place, (name, colour) in enumerate(zip(names, palette(len(names)), strict=True)):
+        each = values[name]
+        mean = fmean(each)
+        spread = deviation(each)
+        axes.barh(place, mean - low, left=low, height=0.62, color=colour, alpha=0.75)
+        if spread is not None:
+            axes.errorbar(mean, place, xerr=spread, color=INK, linewidth=1, capsize=3)
+            axes.plot(each, [place] * len(each), ".", color=INK, markersize=3, alpha=0.7)
+        text = f"{mean:.2f}" if spread is None else f"{mean:.2f} ± {spread:.2f} ({len(each)} runs)"
+        edge = mean if spread is None else max(*each, mean + spread)
+        axes.annotate(text, (edge, place), (5, 0), textcoords="offset points", va="center", size=7)
+    axes.set_yticks(range(len(names)), [shorten(name, 40) for name in names])
+    axes.invert_yaxis()
+    # Room for the numbers at the ends of the bars.
+    axes.set_xlim(low, high + 0.4 * (high - low))
+    cut = f" (axis starts at {low:g})" if low else ""
+    axes.set_xlabel(f"{label}{cut}")
+    axes.spines["left"].set_visible(False)
+    grid(axes, "x")
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def axis_range(values: Sequence[float]) -> tuple[float, float]:
+    """Where an axis for bars begins and ends: at zero, unless all values lie far from it."""
+    low, high = min(values), max(values)
+    spread = high - low
+    if low <= 0 or spread > 0.25 * high:
+        return min(0.0, low), max(high, 0.0) or 1.0
+    step = 10.0 ** math.floor(math.log10(max(spread, 0.02 * high)))
+    return max(0.0, math.floor((low - 0.5 * max(spread, step)) / step) * step), high

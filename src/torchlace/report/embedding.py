@@ -1,4 +1,4 @@
-"""Embedded features, flat or on the sphere."""
+"""Figures of embedded features, flat or on the sphere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchlace.report.colours import palette
-from torchlace.report.style import FAINT, PAGE, RED, blank, shorten, styled
+from torchlace.report.style import FAINT, PAGE, RED, blank, palette, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,170 @@
+"""What the page says in words: the summary at its top, and each figure for those who can't see it.
+
+The functions ``of_…`` are called by the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from torchlace.report.page.gather import Collection, Group, Shown
+from torchlace.report.page.measures import percent
+
+
+def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
+    """Who is right how often, by how much more than the next, and whether that may be chance."""
+    best = groups[0]
+    score = best.accuracy
+    images = f"{len(collection.labels):,}\u00a0test images of {collection.data}"
+    over = f" (mean of {len(best.runs)}\u00a0runs)" if len(best.runs) > 1 else ""
+    first = f"{best.label} is right on {percent(score.text(1))} of {images}{over}"
+    if len(groups) == 1:
+        return [f"{first}.", *_weakness(best.runs[0])]
+    second = groups[1]
+    gap = f"{score.mean - second.accuracy.mean:.1f}"
+    more = f"{gap}\u00a0{'point' if gap == '1.0' else 'points'} more than"
+    if float(gap) == 0:
+        more = "as often as"
+    first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
+    sentences = [first, _chance(best, second)]
+    if len(groups) > 2:
+        others = [group.accuracy.mean for group in groups[2:]]
+        ends = dict.fromkeys(f"{end:.1f}" for end in (min(others), max(others)))
+        names = ", ".join(group.label for group in groups[2:])
+        sentences.append(f"Behind them: {names}, {percent(' to '.join(ends))}.")
+    return [*sentences, *_weakness(best.runs[0])]
+
+
+def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
+    """The most frequent mistakes: true class, class it was taken for, how often."""
+    wrong = np.array(counts)
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+    pairs = zip(*np.unravel_index(order, wrong.shape), strict=True)
+    return [(int(i), int(j), int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
+
+
+def of_bars(groups: Sequence[Group]) -> str:
+    """Test accuracy of every setting."""
+    listed = "; ".join(f"{group.label} {percent(group.accuracy.text())}" for group in groups)
+    return f"Bars of test accuracy. {listed}."
+
+
+def of_curves(runs: Sequence[Shown]) -> str:
+    """How every run came to its end."""
+    parts = []
+    for run in runs:
+        last = run.inspection.history[-1]
+        parts.append(
+            f"{run.name} ends after {last['epoch']} epochs at a validation accuracy of "
+            f"{percent(format(last['val_accuracy'], '.1f'))}, epoch {run.chosen} chosen"
+        )
+    return f"Learning curves. {'; '.join(parts)}."
+
+
+def of_sphere(run: Shown) -> str:
+    """How well the classes are separated."""
+    clusters = run.inspection.scores.get("clusters", {})
+    parts = [
+        f"{name} whitening the silhouette is {_number(clusters[space]['silhouette'])}"
+        for space, name in (("raw", "before"), ("whitened", "after"))
+        if space in clusters
+    ]
+    count = len(run.spheres["raw"].indices)
+    return (
+        f"{count:,} test images of {run.name} embedded on a sphere, coloured by class"
+        f"{': ' if parts else ''}{', '.join(parts)}. Arrow keys turn it, plus and minus zoom."
+    )
+
+
+def of_confusion(run: Shown) -> str:
+    """The most frequent mistakes."""
+    names = run.inspection.class_names
+    found = confusions(run.inspection.scores["confusion"], 3)
+    listed = "; ".join(f"{names[i]} taken for {names[j]} {n} times" for i, j, n in found)
+    return f"Confusion matrix of {run.name}. {listed or 'No mistakes'}."
+
+
+def of_reliability(run: Shown) -> str:
+    """Calibration before and after the temperature."""
+    scores = run.inspection.scores
+    before, after = (percent(f"{100 * scores[name]:.1f}") for name in ("ece", "calibrated_ece"))
+    return (
+        f"Reliability diagram of {run.name}. The expected calibration error is {before} before and "
+        f"{after} after the temperature."
+    )
+
+
+def of_angles(run: Shown) -> str:
+    """Angles to the true and to the nearest wrong signature."""
+    angles = run.inspection.scores["angles"]
+    return (
+        f"Histograms of angles in {run.name}: {angles['true']['mean']:.0f}° on average "
+        f"to the own signature, to the nearest wrong one {angles['nearest_wrong']['mean']:.0f}°."
+    )
+
+
+def of_spectrum(runs: Sequence[Shown]) -> str:
+    """How unequal the directions of the background are."""
+    parts = []
+    for run in runs:
+        whitening = run.inspection.scores.get("whitening")
+        if whitening:
+            parts.append(
+                f"{run.name} has a condition number of {_number(whitening['condition'])} and an "
+                f"effective dimension of {_number(whitening['effective_dimension'])}"
+            )
+    return f"Eigenvalues of the background covariance. {'; '.join(parts)}."
+
+
+def _weakness(run: Shown) -> list[str]:
+    """A sentence about the most frequent mistake, unless it is so only by accident."""
+    found = confusions(run.inspection.scores["confusion"], 1)
+    if not found:
+        return [f"{run.name} makes no mistake."]
+    true, taken, count = found[0]
+    names = run.inspection.class_names
+    if count == 1:
+        return []
+    whose = f"The most frequent mistake of {run.name}"
+    return [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
+
+
+def _chance(best: Group, second: Group) -> str:
+    """Whether the difference of the two best may be chance."""
+    if len(best.runs) == len(second.runs) == 1:
+        return _same_images(best, second)
+    if min(len(best.runs), len(second.runs)) == 1:
+        single = best if len(best.runs) == 1 else second
+        return f"With one run of {single.label}, how much of that is chance can't be said."
+    one, other = best.accuracy, second.accuracy
+    error = sum((each.deviation or 0) ** 2 / len(each.values) for each in (one, other)) ** 0.5
+    if one.mean - other.mean > 2 * error:
+        return "That is more than their runs scatter."
+    return "Their runs scatter as much: take it for a tie."
+
+
+def _same_images(best: Group, second: Group) -> str:
+    """McNemar's exact test: a fair coin for every image that only one of the two gets right."""
+    from scipy.stats import binomtest
+
+    found = [group.runs[0].inspection for group in (best, second)]
+    one, other = (each.logits.argmax(dim=1) == each.labels for each in found)
+    for_one, for_other = int((one & ~other).sum()), int((other & ~one).sum())
+    differing = for_one + for_other
+    if not differing:
+        return "They are right on the very same images."
+    chance = float(binomtest(for_one, differing).pvalue)
+    where = f"{differing:,}\u00a0image{'s' if differing > 1 else ''}"
+    reading = "that can be chance" if chance > 0.05 else "that is hardly chance"
+    size = "p\u00a0<\u00a00.001" if chance < 0.001 else f"p\u00a0=\u00a0{chance:.2g}"
+    return (
+        f"On {where} only one of the two is right, {best.label} on {for_one:,}: {reading} ({size})."
+    )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
