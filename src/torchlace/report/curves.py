@@ -116,8 +116,7 @@ def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> 
     bottom = min(start, sorted(ends.values())[2 if len(ends) > 4 else 0])
     top = max(float(curve[-1]) for curve in curves)
     margin = 0.04 * max(top - bottom, 1)
-    axes.set_ylim(bottom - margin, top + margin)
-    axes.set_xlim(0, 1.03 * max(2, *map(len, curves)))
+    axes.set(ylim=(bottom - margin, top + margin), xlim=(0, 1.03 * max(2, *map(len, curves))))
     below = [f"{shorten(n, 36)}: {end:.1f}" for n, end in ends.items() if end < bottom - margin]
     look: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
@@ -145,8 +144,7 @@ def _finish(axes: Axes, title: str, label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(title)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(label)
+    axes.set(xlabel="epoch", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     grid(axes)
 
@@ -177,8 +175,7 @@ def comparison_bars(
     names = list(values)
     for place, (name, colour) in enumerate(zip(names, palette(len(names)), strict=True)):
         each = values[name]
-        mean = fmean(each)
-        spread = deviation(each)
+        mean, spread = fmean(each), deviation(each)
         axes.barh(place, mean - low, left=low, height=0.62, color=colour, alpha=0.75)
         if spread is not None:
             axes.errorbar(mean, place, xerr=spread, color=INK, linewidth=1, capsize=3)

@@ -57,8 +57,7 @@ def confusion_matrix(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
     axes.set_yticks(range(classes), names, fontsize=font)
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
+    axes.set(xlabel="predicted", ylabel="true")
     if classes <= _COUNTED:
         for (row, column), count in np.ndenumerate(matrix):
             if count:
@@ -160,15 +159,12 @@ def angle_histograms(angles: Mapping[str, Mapping[str, Any]]) -> Figure:
             axes.stairs(100 * counts, edges, fill=True, color=colour, alpha=0.45)
             text = f"{label}: mean {each[key]['mean']:.1f}°"
             axes.stairs(100 * counts, edges, color=colour, linewidth=1, label=text)
-        axes.set_title(shorten(name, 48))
-        axes.set_ylabel("images, %")
-        axes.set_xlim(0, 180)
         # Room for the legend above the bars.
-        axes.set_ylim(0, 1.5 * axes.get_ylim()[1])
+        axes.set(xlim=(0, 180), ylim=(0, 1.5 * axes.get_ylim()[1]), ylabel="images, %")
+        axes.set_title(shorten(name, 48))
         axes.legend(loc="upper right")
         grid(axes)
-    panels[-1].set_xticks(range(0, 181, 30))
-    panels[-1].set_xlabel("angle θ to the signature, degrees")
+    panels[-1].set(xticks=range(0, 181, 30), xlabel="angle θ to the signature, degrees")
     return figure
 
 
@@ -194,10 +190,8 @@ def whitening_spectrum(spectra: Mapping[str, ArrayLike]) -> Figure:
         eigenvalues = np.asarray(values, dtype=float)
         eigenvalues = np.where(eigenvalues > 0, eigenvalues, np.nan)
         axes.plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, color=colour, label=name)
-    axes.set_yscale("log")
+    axes.set(yscale="log", xlabel="direction, by falling variance", ylabel="variance")
     axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
-    axes.set_xlabel("direction, by falling variance")
-    axes.set_ylabel("variance")
     if len(spectra) > 1:
         handles, labels = axes.get_legend_handles_labels()
         names = [shorten(label) for label in labels]

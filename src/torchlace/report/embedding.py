@@ -50,8 +50,10 @@ def embedding_panels(
         raise ValueError(
             f"labels must be below the {len(class_names)} class names, got {unnamed[:5].tolist()}"
         )
-    across = _across(len(panels))
-    down = -(-len(panels) // across)
+    count = len(panels)
+    # Pairs stay together, and few places stay empty.
+    across = {1: 1, 2: 2, 3: 3, 4: 2}.get(count) or min((3, 4), key=lambda row: -count % row)
+    down = -(-count // across)
     titles = [textwrap.fill(shorten(title, 40), 80 // across) for title in panels]
     lines = max(title.count("\n") for title in titles)
     shown = min(len(class_names), _LISTED)
@@ -71,15 +73,17 @@ def embedding_panels(
             _sphere(axes)
         _points(axes, where, classes, class_names)
         if signatures is not None:
-            _crosses(axes, np.asarray(signatures, dtype=float))
+            # On the sphere just outside, or the points would hide them.
+            crosses = np.asarray(signatures, dtype=float) * (1 if flat else 1.04)
+            look: Any = {"marker": "X", "color": "white", "edgecolors": RED, "linewidths": 1.1}
+            axes.scatter(*crosses.T, s=42, zorder=5, **look)
         axes.set_title(titles[place - 1])
     handles, names = figure.axes[0].get_legend_handles_labels()
+    cut = f"the first {shown} of {len(class_names)} classes"
     figure.legend(
         handles[:shown],
         names[:shown],
-        title=f"the first {shown} of {len(class_names)} classes"
-        if shown < len(class_names)
-        else None,
+        title=cut if shown < len(class_names) else None,
         loc="outside lower center",
         ncols=columns,
         markerscale=2.5,
@@ -87,13 +91,6 @@ def embedding_panels(
         columnspacing=1.0,
     )
     return figure
-
-
-def _across(count: int) -> int:
-    """Panels in a row: pairs stay together, and few places stay empty."""
-    if count in (1, 2, 3, 4):
-        return (1, 2, 3, 2)[count - 1]
-    return min((3, 4), key=lambda across: -count % across)
 
 
 def _points(
@@ -117,23 +114,10 @@ def _points(
         axes.spines[:].set_color(FAINT)
 
 
-def _crosses(axes: Any, where: NDArray[np.float64]) -> None:
-    style: dict[str, Any] = {"marker": "X", "color": "white", "edgecolors": RED, "zorder": 5}
-    if where.shape[1] == 3:
-        # Just outside, or the points would hide them.
-        where = where * 1.04
-    axes.scatter(*where.T, s=42, linewidths=1.1, **style)
-
-
 def _sphere(axes: Any) -> None:
     turn, rise = np.mgrid[0 : 2 * np.pi : 25j, 0 : np.pi : 13j]
-    axes.plot_wireframe(
-        np.cos(turn) * np.sin(rise),
-        np.sin(turn) * np.sin(rise),
-        np.cos(rise),
-        color=FAINT,
-        linewidth=0.4,
-    )
+    x, y, z = np.cos(turn) * np.sin(rise), np.sin(turn) * np.sin(rise), np.cos(rise)
+    axes.plot_wireframe(x, y, z, color=FAINT, linewidth=0.4)
     axes.set_axis_off()
     # By itself matplotlib draws the wires over the points.
     axes.computed_zorder = False

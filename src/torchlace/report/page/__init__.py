@@ -15,8 +15,8 @@ from torchlace._checks import check_choice, check_count
 from torchlace._reporter import Reporter
 from torchlace.evaluation.embedding import Method
 from torchlace.report.page import sentences, tables
-from torchlace.report.page.examples import UNSURE, Examples, Sheet, find_examples, make_sheet
-from torchlace.report.page.gather import Collection, Failed, Group, Shown, gather, group_runs
+from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
+from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
 from torchlace.report.page.payload import collection_payload
 from torchlace.runs import RunError, find_runs, write_whole
 
@@ -96,17 +96,6 @@ def write_report(
     return Report(path, [run.name for each in collections for run in each.runs], failed)
 
 
-@dataclass(frozen=True)
-class _Card:
-    """A run as the template sees it."""
-
-    id: str
-    run: Shown
-    colour: str
-    shown: bool
-    examples: Examples
-
-
 def _render(collections: Sequence[Collection], failed: Sequence[Failed], folder: Path) -> str:
     """The page as HTML, complete, to lie in ``folder``."""
     jinja = _required("jinja2")
@@ -143,7 +132,13 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
     payload = collection_payload(number, collection, groups, sample)
     first = _first(groups)
     cards = [
-        _Card(drawn["id"], run, drawn["colour"], run.name in first, found[run.name])
+        {
+            "id": drawn["id"],
+            "run": run,
+            "colour": drawn["colour"],
+            "shown": run.name in first,
+            "examples": found[run.name],
+        }
         for run, drawn in zip(runs, payload["runs"], strict=True)
     ]
     differing, common = tables.settings_tables(runs)
@@ -152,7 +147,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "collection": collection,
         "groups": groups,
         "sentences": sentences.summarise(collection, groups),
-        "cards": sorted(cards, key=lambda card: not card.shown),
+        "cards": sorted(cards, key=lambda card: not card["shown"]),
         "sample": sample,
         "worth": _sheet(
             collection, sorted(set().union(*(each.indices for each in found.values())))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchlace.data import Images
     from torchlace.inspection import Inspection
 
-# Points between the two likeliest classes, below which an image counts as uncertain.
+# An image is uncertain if its two likeliest classes are fewer percentage points apart.
 UNSURE = 20
 _WORST, _UNCERTAIN, _PAIRS, _OF_A_PAIR = 12, 12, 6, 6
 # Pixels of a whole sheet: 5,000 images of 32 × 32.
@@ -32,13 +32,9 @@ _SHOWN = 72
 
 @dataclass(frozen=True)
 class Example:
-    """One test image and what it was taken for.
+    """One test image, by its place in the test split, and what it was taken for.
 
-    Attributes:
-        index: its place in the test split.
-        true: its class.
-        likeliest: the two likeliest classes.
-        chances: their probabilities, in percent.
+    ``chances`` are the probabilities of the two likeliest classes, in percent.
     """
 
     index: int
@@ -64,15 +60,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Pair:
-    """A class that is taken for another.
-
-    Attributes:
-        true: the class.
-        taken: the other.
-        count: how often.
-        share: how often of its images, in percent.
-        examples: some of them, the most confident first.
-    """
+    """A class that is taken for another: how often, what percentage of its images, and examples."""
 
     true: str
     taken: str
@@ -83,13 +71,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Examples:
-    """Test images worth looking at.
-
-    Attributes:
-        worst: most confidently wrong.
-        uncertain: their two likeliest classes closer than ``UNSURE`` points, the closest first.
-        pairs: most confused.
-    """
+    """Test images worth looking at: most confidently wrong, most uncertain, most confused."""
 
     worst: list[Example]
     uncertain: list[Example]
@@ -135,39 +117,30 @@ def find_examples(found: Inspection) -> Examples:
     # With a single class, the second likeliest has no chance.
     likeliest = torch.nn.functional.pad(chances, (0, 1)).topk(2, dim=1).values
     margin = likeliest[:, 0] - likeliest[:, 1]
+    names = found.class_names
 
     def highest(values: Tensor, among: Tensor, count: int) -> list[Example]:
         places = among.nonzero().flatten()
         places = places[values[places].argsort(descending=True, stable=True)[:count]]
-        return _examples(found, chances, places)
+        picked = []
+        for index in places.tolist():
+            first, second = chances[index].argsort(descending=True, stable=True)[:2].tolist()
+            shares = (100 * float(chances[index, first]), 100 * float(chances[index, second]))
+            own = names[int(found.labels[index])]
+            picked.append(Example(index, own, (names[first], names[second]), shares))
+        return picked
 
     pairs = []
     for true, taken, count in confusions(found.scores["confusion"], _PAIRS):
         own = found.labels == true
         share = 100 * count / int(own.sum())
         members = highest(top, own & (chosen == taken), _OF_A_PAIR)
-        pairs.append(Pair(found.class_names[true], found.class_names[taken], count, share, members))
+        pairs.append(Pair(names[true], names[taken], count, share, members))
     return Examples(
         highest(top, chosen != found.labels, _WORST),
         highest(-margin, 100 * margin < UNSURE, _UNCERTAIN),
         pairs,
     )
-
-
-def _examples(found: Inspection, chances: Tensor, places: Tensor) -> list[Example]:
-    names, most = found.class_names, min(2, chances.shape[1])
-    values, order = chances[places].topk(most, dim=1)
-    return [
-        Example(
-            index,
-            names[int(found.labels[index])],
-            (names[classes[0]], names[classes[-1]]),
-            (100 * shares[0], 100 * shares[-1]),
-        )
-        for index, classes, shares in zip(
-            places.tolist(), order.tolist(), values.tolist(), strict=True
-        )
-    ]
 
 
 def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from torchlace.experiments.pictures import pack
 from torchlace.report.curves import axis_range
 from torchlace.report.page.examples import Sheet
 from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
@@ -38,8 +38,8 @@ def collection_payload(
         "classes": collection.class_names,
         "colours": palette(len(collection.class_names)),
         "sample": {
-            "indices": packed(sample, "<u4"),
-            "labels": packed(collection.labels.numpy()[sample], "<u2"),
+            "indices": pack(sample, "<u4"),
+            "labels": pack(collection.labels.numpy()[sample], "<u2"),
         },
         "sheet": sheet and {"columns": sheet.columns, "shown": sheet.shown},
         "bars": [
@@ -75,14 +75,14 @@ def _run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) 
         "chosen": run.chosen,
         "spheres": {
             space: {
-                "points": packed(np.rint(UNIT * each.points), "<i2"),
-                "signatures": packed(np.rint(UNIT * each.signatures), "<i2"),
+                "points": pack(np.rint(UNIT * each.points), "<i2"),
+                "signatures": pack(np.rint(UNIT * each.signatures), "<i2"),
                 "eye": best_view(each.points, found.labels.numpy()[each.indices]),
             }
             for space, each in run.spheres.items()
         },
-        "predicted": packed(chosen, "<u2"),
-        "confidence": packed((100 * top).round(), "u1"),
+        "predicted": pack(chosen, "<u2"),
+        "confidence": pack((100 * top).round(), "u1"),
         "confusion": _sparse(scores["confusion"]),
         "reliability": {
             when: [[_number(each[name]) for name in columns] for each in bins]
@@ -97,10 +97,6 @@ def best_view(points: ArrayLike, labels: ArrayLike) -> list[float]:
     """The direction from which most of a sphere's points are seen, every class counting the same.
 
     A point that faces the eye counts fully, one near the edge in part, and one behind not at all.
-
-    Args:
-        points: (N, 3), on the unit sphere.
-        labels: class of every point, (N,).
     """
     # Directions lie evenly along a spiral that leaves out the poles.
     height = np.linspace(-_STEEPEST, _STEEPEST, _VIEWS)
@@ -113,16 +109,11 @@ def best_view(points: ArrayLike, labels: ArrayLike) -> list[float]:
     return [round(float(value), 3) for value in eyes[best]]
 
 
-def packed(values: ArrayLike, kind: str) -> str:
-    """Numbers as base64 of a numpy type such as ``"<u2"``."""
-    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()
-
-
 def _sparse(counts: ArrayLike) -> dict[str, str]:
     """Only what is not zero: with many classes that is little of the whole."""
     flat = np.asarray(counts).ravel()
     cells = np.flatnonzero(flat)
-    return {"cells": packed(cells, "<u4"), "counts": packed(flat[cells], "<u4")}
+    return {"cells": pack(cells, "<u4"), "counts": pack(flat[cells], "<u4")}
 
 
 def _number(value: float | None) -> float | None:
