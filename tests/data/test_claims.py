@@ -12,7 +12,7 @@ import pytest
 from data import genuine
 
 from torchlace.data import DataError, check_data, import_data, load_data
-from torchlace.data.pickles import read_pickle
+from torchlace.data.formats import read_pickle
 
 IMAGES, LABELS = genuine.images(20, 8, 8), np.arange(20) % 2
 

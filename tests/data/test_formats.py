@@ -16,7 +16,7 @@ from torchlace.data import (
     read_pack,
     write_pack,
 )
-from torchlace.data.pickles import read_pickle
+from torchlace.data.formats import read_pickle
 
 
 def same(pack, part, x, y):

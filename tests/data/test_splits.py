@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 
 from torchlace.data import DataError, MemoryImages, channel_statistics, stratified_split
-from torchlace.data.digest import part_digest
+from torchlace.data.load import part_digest
 
 
 def test_the_same_indices_on_every_machine():

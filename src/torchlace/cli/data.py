@@ -32,7 +32,9 @@ SkipBad = Annotated[
 Name = Annotated[
     str,
     typer.Argument(
-        help="A known name, a pack, a folder, a CSV or a .npz.", autocompletion=among(*DATA)
+        help="A known or registered name, a pack, a folder, a CSV or a .npz.",
+       ,
+        autocompletion=among(*DATA),
     ),
 ]
 
@@ -43,24 +45,17 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     from torchlace.data import data_root
 
     place = data_root(root)
+    columns = ["name", "images", "classes", "what", "here"]
     rows = _sets(place)
     if as_json:
-        print_json({"root": str(place), "sets": rows}, indent=1)
+        sets = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"root": str(place), "sets": sets}, indent=1)
         return
-    print_table(
-        f"Sets of images (packs in {place})",
-        ["name", "images", "classes", "what", "here"],
-        [
-            [
-                row["name"],
-                number(row["images"], 0),
-                number(row["classes"], 0),
-                row["what"],
-                row["here"],
-            ]
-            for row in rows
-        ],
-    )
+    cells = [
+        [name, number(images, 0), number(classes, 0), what, here]
+        for name, images, classes, what, here in rows
+    ]
+    print_table(f"Sets of images (packs in {place})", columns, cells)
 
 
 @app.command(cls=Command)
@@ -153,30 +148,23 @@ def show(
     say(f"wrote {path}")
 
 
-def _sets(place: Path) -> list[dict[str, Any]]:
-    from torchlace.data import KNOWN
+def _sets(place: Path) -> list[tuple[str, int | None, int | None, str, str]]:
+    """Names, numbers of images and of classes, what they are, and whether they are here."""
+    from torchlace.data import KNOWN, data_names
 
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str, int | None, int | None, str, str]] = []
     for name, known in KNOWN.items():
         here = "embedded"
         if known.pack is not None:
             path = place / f"{known.pack}.npz"
             here = _size(path) if path.is_file() else f"torchlace data fetch {known.pack}"
         count, classes = known.train + known.test, len(known.class_names)
-        rows.append(
-            {"name": name, "images": count, "classes": classes, "what": known.title, "here": here}
-        )
+        rows.append((name, count, classes, known.title, here))
+    own = [name for name in data_names() if name not in KNOWN]
+    rows += [(name, None, None, "registered", "its loader brings it") for name in own]
     for path in sorted(place.glob("*.npz")):
-        if path.stem not in KNOWN and not path.name.startswith("."):
-            rows.append(
-                {
-                    "name": path.stem,
-                    "images": None,
-                    "classes": None,
-                    "what": "imported",
-                    "here": _size(path),
-                }
-            )
+        if path.stem not in data_names() and not path.name.startswith("."):
+            rows.append((path.stem, None, None, "imported", _size(path)))
     return rows
 
 

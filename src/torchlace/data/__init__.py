@@ -1,29 +1,38 @@
-"""Images to train on: sources, packs, splits, augmentation."""
+"""Images to train on.
 
-from torchlace.data.augment import (
+From a source (:mod:`~torchlace.data.sources`: a name, a pack, a folder or CSV of files)
+:func:`load_data` makes :class:`ImageData`: images to train and to test on, in memory or decoded on
+demand. Transforms augment and normalise them for the network.
+"""
+
+from torchlace.data.check import CheckReport, check_data, contact_sheet
+from torchlace.data.decode import decode_image
+from torchlace.data.errors import BadImage, BadImagesError, DataError, MissingDataError
+from torchlace.data.files import image_files
+from torchlace.data.images import FileImages, ImageData, Images, MemoryImages, stratified_split
+from torchlace.data.importing import fetch_data, import_data
+from torchlace.data.load import load_data
+from torchlace.data.packs import data_root, read_pack, write_pack
+from torchlace.data.sources import (
+    KNOWN,
+    KnownData,
+    absolute_source,
+    check_source,
+    data_names,
+    near_sources,
+    register,
+)
+from torchlace.data.transforms import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     PROTOCOLS,
     Augment,
     Prepare,
+    channel_statistics,
     crop_boxes,
     protocol_transforms,
     random_boxes,
 )
-from torchlace.data.check import CheckReport, check_data
-from torchlace.data.decode import decode_image
-from torchlace.data.errors import BadImage, BadImagesError, DataError, MissingDataError
-from torchlace.data.fetch import fetch_data
-from torchlace.data.files import FileImages
-from torchlace.data.images import ImageData, Images, MemoryImages
-from torchlace.data.importing import import_data
-from torchlace.data.known import KNOWN, KnownData
-from torchlace.data.listing import image_files
-from torchlace.data.load import absolute_source, load_data, near_sources
-from torchlace.data.packs import data_root, read_pack, write_pack
-from torchlace.data.sheet import contact_sheet
-from torchlace.data.splits import stratified_split
-from torchlace.data.statistics import channel_statistics
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -45,8 +54,10 @@ __all__ = [
     "absolute_source",
     "channel_statistics",
     "check_data",
+    "check_source",
     "contact_sheet",
     "crop_boxes",
+    "data_names",
     "data_root",
     "decode_image",
     "fetch_data",
@@ -57,6 +68,7 @@ __all__ = [
     "protocol_transforms",
     "random_boxes",
     "read_pack",
+    "register",
     "stratified_split",
     "write_pack",
 ]

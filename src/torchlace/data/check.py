@@ -1,19 +1,28 @@
-"""Whether a set is what it should be."""
+"""Whether a set is what it should be, and a picture of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from torchlace._text import counted, listed
-from torchlace.data.digest import image_hashes
-from torchlace.data.errors import DataError, MissingDataError
-from torchlace.data.images import ImageData, Images
-from torchlace.data.known import KNOWN, KnownData, identify
-from torchlace.data.load import load_data
+from torchlace._files import write_whole
+from torchlace._text import counted, listed, shown
+from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.images import ImageData
+from torchlace.data.load import image_hashes, load_data
+from torchlace.data.sources import KNOWN, identify
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_CELL, _GAP, _MARGIN, _TEXT = 64, 4, 12, 14
+_LABEL_WIDTH = 260
+_MOST_CLASSES = 100
 
 
 @dataclass(frozen=True)
@@ -82,15 +91,13 @@ def check_data(
         raise
     except DataError as error:
         return CheckReport(str(source), problems=[str(error)])
-    return report_on(data)
-
-
-def report_on(data: ImageData) -> CheckReport:
-    """What there is to say on a loaded set."""
-    train, test = _counts(data.train, data.num_classes), _counts(data.test, data.num_classes)
+    train, test = (
+        tuple(torch.bincount(part.labels, minlength=data.num_classes).tolist())
+        for part in (data.train, data.test)
+    )
     hashes, test_hashes = image_hashes(data.train), image_hashes(data.test)
     trained = set(hashes)
-    identity = identify(data.digest)
+    name, identity = identify(data.digest) or (None, None)
     report = CheckReport(
         data.name,
         len(data.train),
@@ -101,10 +108,10 @@ def report_on(data: ImageData) -> CheckReport:
         test,
         sum(each in trained for each in test_hashes),
         data.digest,
-        None if identity is None else identity[1],
+        identity,
     )
     _look_at_classes(report)
-    _compare(report, KNOWN.get(data.name), None if identity is None else identity[0])
+    _compare(report, name)
     if report.duplicates:
         # Some official sets hold a few; that is worth knowing, but nothing to repair.
         place = report.problems if identity is None else report.notes
@@ -118,8 +125,47 @@ def report_on(data: ImageData) -> CheckReport:
     return report
 
 
-def _counts(images: Images, classes: int) -> tuple[int, ...]:
-    return tuple(torch.bincount(images.labels, minlength=classes).tolist())
+def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Path:
+    """Write a PNG with a row of training images for each class (of the first 100 classes).
+
+    Args:
+        data: the set.
+        path: where to write it.
+        columns: images of each class, spread evenly over the set.
+
+    Example:
+        >>> import tempfile
+        >>> from torchlace.data import load_data
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     contact_sheet(load_data("digits"), f"{folder}/digits.png").stat().st_size > 0
+        True
+    """
+    require("PIL", "Pillow", "drawing a contact sheet")
+    plots = require("matplotlib", "matplotlib", "drawing a contact sheet").get_data_path()
+    from PIL import Image, ImageDraw, ImageFont
+
+    # Pillow's own font lacks all but the plainest letters; matplotlib brings one that has most.
+    font = ImageFont.truetype(f"{plots}/fonts/ttf/DejaVuSans.ttf", _TEXT)
+    side = max(data.size)
+    # Small images are enlarged by a whole number, so that their pixels stay square.
+    cell = _CELL // side * side or _CELL
+    step = cell + _GAP
+    labels = [_shorten(shown(name), font.getlength) for name in data.class_names[:_MOST_CLASSES]]
+    title = _title(data)
+    left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels))
+    top = 2 * _MARGIN + _TEXT
+    across = max(left + columns * step, round(font.getlength(title)) + _MARGIN) + _MARGIN
+    sheet = Image.new("RGB", (across, top + len(labels) * step + _MARGIN), "white")
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_MARGIN, _MARGIN + _TEXT // 2), title, "black", font, anchor="lm")
+    for row, label in enumerate(labels):
+        y = top + row * step
+        draw.text((_MARGIN, y + cell // 2), label, "black", font, anchor="lm")
+        for column, image in enumerate(data.train.batch(_examples(data, row, columns))):
+            sheet.paste(_thumbnail(image, cell), (left + column * step, y))
+    path = Path(path)
+    write_whole(path, lambda file: sheet.save(file, format="PNG"), DataError, folders=True)
+    return path
 
 
 def _look_at_classes(report: CheckReport) -> None:
@@ -133,32 +179,72 @@ def _look_at_classes(report: CheckReport) -> None:
         report.notes.append(f"unbalanced: {least} to {most} training images a class")
 
 
-def _compare(report: CheckReport, known: KnownData | None, identity: str | None) -> None:
+def _compare(report: CheckReport, identity: str | None) -> None:
+    """Say how a set differs from the one that its name, or its digest, stands for."""
     if identity is not None and identity != report.name:
         report.notes.append(f"this is {identity}")
+    known = KNOWN.get(report.name)
     if known is None or identity == report.name:
         return
-    expected = {
-        "training images": (report.train, known.train),
-        "test images": (report.test, known.test),
-        "classes": (len(report.class_names), len(known.class_names)),
-        "channels, height, width": (report.shape, known.shape),
-    }
+    compared = (
+        ("training images", report.train, known.train),
+        ("test images", report.test, known.test),
+        ("classes", len(report.class_names), len(known.class_names)),
+        ("channels, height, width", report.shape, known.shape),
+    )
     wrong = [
         f"{what}: {seen}, the official set has {right}"
-        for what, (seen, right) in expected.items()
+        for what, seen, right in compared
         if seen != right
     ]
     report.problems.extend(wrong)
-    if wrong:
-        return
-    if known.official:
+    if not wrong and known.official:
         report.problems.append(
             "counts are right, but images or labels differ from the official ones: its digest is "
             f"{report.digest}, theirs {next(iter(known.digests))}; fetch or import it again"
         )
-    else:
+    elif not wrong:
         report.notes.append(
             "counts are those of the official set; its digest is not known here, so the images "
             "themselves could not be compared"
         )
+
+
+def _title(data: ImageData) -> str:
+    height, width = data.size
+    text = (
+        f"{shown(data.name)}: {len(data.train):,} training and {len(data.test):,} test images, "
+        f"{width} × {height} × {data.channels}, {data.num_classes} classes"
+    )
+    if data.num_classes > _MOST_CLASSES:
+        text += f", the first {_MOST_CLASSES} shown"
+    return text
+
+
+def _examples(data: ImageData, label: int, count: int) -> Tensor:
+    members = (data.train.labels == label).nonzero().flatten()
+    if len(members) <= count:
+        return members
+    return members[torch.arange(count) * len(members) // count]
+
+
+def _thumbnail(image: Tensor, side: int) -> Image.Image:
+    from PIL import Image
+
+    # More than three channels can't be shown; the first then stands for them.
+    pixels = image.permute(1, 2, 0).numpy() if image.shape[0] == 3 else image[0].numpy()
+    picture = Image.fromarray(pixels).convert("RGB")
+    scale = side / max(picture.size)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
+    cell = Image.new("RGB", (side, side), "white")
+    cell.paste(picture.resize(size, method), ((side - size[0]) // 2, (side - size[1]) // 2))
+    return cell
+
+
+def _shorten(name: str, length: Callable[[str], float]) -> str:
+    if length(name) <= _LABEL_WIDTH:
+        return name
+    while length(name + "…") > _LABEL_WIDTH:
+        name = name[:-1]
+    return name + "…"

@@ -1,4 +1,4 @@
-"""One image file: its header, its pixels as uint8, and what is wrong with it."""
+"""One image file: its header, its pixels as uint8, and what is wrong with it; resizing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from torchlace.data.errors import BadImage, BadImagesError, DataError, require
 
@@ -27,13 +28,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "AVIF", "HEIF", "JPEG20
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of an image say.
-
-    Attributes:
-        height: in pixels, as shown: after the camera's orientation is applied.
-        width: likewise.
-        grey: whether it has no colour.
-    """
+    """What the first bytes of an image say; its size is that after the camera's orientation."""
 
     height: int
     width: int
@@ -77,7 +72,7 @@ def decode_image(path: Path | str, *, channels: int, size: tuple[int, int] | Non
             # A photograph's JPEG decodes several times faster at a fraction of its size, and twice
             # the target leaves the resize enough to average.
             image.draft(None, (2 * max(size), 2 * max(size)))
-        upright = _fit(_convert(_upright(image), channels), size)
+        upright = _fit(_convert(image, channels), size)
         pixels = np.array(upright, np.uint8).reshape(upright.height, upright.width, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
@@ -97,6 +92,31 @@ def verify_image(path: Path) -> None:
         image.draft(None, (1, 1))
         image.load()
         _check_mode(image)
+
+
+def resize_shorter(images: Tensor, size: int) -> Tensor:
+    """Floating-point images, (N, C, H, W), with the shorter side resized to ``size``."""
+    height, width = images.shape[-2:]
+    short = min(height, width)
+    if short == size:
+        return images
+    target = (int(size * height / short), int(size * width / short))
+    # Enlarging needs no antialiasing, and the plain kernel is several times faster.
+    return F.interpolate(images, target, mode="bilinear", antialias=short > size)
+
+
+def center_crop(images: Tensor, height: int, width: int) -> Tensor:
+    """The middle of images, (..., H, W)."""
+    top = round((images.shape[-2] - height) / 2)
+    left = round((images.shape[-1] - width) / 2)
+    return images[..., top : top + height, left : left + width]
+
+
+def resize_square(images: Tensor, size: int) -> Tensor:
+    """uint8 images, (N, C, H, W), with the shorter side resized to ``size``, cropped square."""
+    if images.shape[-2:] == (size, size):
+        return images
+    return center_crop(resize_shorter(images.float(), size), size, size).round().to(torch.uint8)
 
 
 @contextmanager
@@ -142,16 +162,10 @@ def _check_mode(image: Image.Image) -> None:
             raise ValueError("32-bit pixels; convert it to 8 or 16 bits")
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    ops = require("PIL.ImageOps", "Pillow", "reading image files")
-    turned: Image.Image = ops.exif_transpose(image)
-    return turned
-
-
 def _convert(image: Image.Image, channels: int) -> Image.Image:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
-    image.load()
+    image = ImageOps.exif_transpose(image)
     _check_mode(image)
     mode = "L" if channels == 1 else "RGB"
     if image.mode.startswith("I"):

@@ -1,100 +1,292 @@
-"""Images that stay in their files and are decoded when they are needed."""
+"""Image files: listed from a folder of class folders or a CSV, then looked at one and all."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import csv
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from torchlace.data.decode import decode_image
-from torchlace.data.errors import BadImagesError, DataError
+from torchlace._text import is_text, listed, shown
+from torchlace.data.decode import Header, decode_image, read_header, verify_image
+from torchlace.data.errors import BadImage, BadImagesError, DataError
+from torchlace.data.images import FileImages, Images, MemoryImages
+
+# A camera's HEIC too, which only some installations read: a set must not shrink without a word.
+SUFFIXES = {
+    *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2", ".avif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".heic", ".heif"),
+}
+_PARTS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing", "holdout", "heldout"),
+    "val": ("val", "valid", "validation", "dev", "development", "eval", "evaluation"),
+}
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+# Larger ones are photographs rather than what a network is meant to see whole.
+_LARGEST = 512
+
+# A file, the name of its class, and the part of a split that it belongs to, if any.
+Row = tuple[Path, str, str]
+# All listed images, the indices of those that can be used, and those that can't.
+Collected = tuple[Images, Tensor, tuple[BadImage, ...]]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class FileImages(Dataset[tuple[Tensor, int]]):
-    """Labelled image files, decoded on demand; a dataset for :class:`torch.utils.data.DataLoader`.
+@dataclass(frozen=True)
+class Listing:
+    """Labelled image files.
 
-    Args:
+    Attributes:
         paths: the files.
-        labels: (N,), any integer type.
-        channels: 1 for grey, 3 for RGB.
-        size: height and width that every image is brought to, see :func:`decode_image`.
-        skip_bad: what happens to a file that was readable when it was listed and no longer is:
-            False raises; True warns and shows the next readable image of the same class instead.
-
-    Example:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Image.new("RGB", (40, 30)).save(f"{folder}/a.png")
-        ...     images = FileImages([f"{folder}/a.png"], torch.tensor([7]), 3, (16, 16))
-        ...     pixels, label = images[0]
-        >>> pixels.shape, label
-        (torch.Size([3, 16, 16]), 7)
+        labels: index into ``class_names`` of each.
+        testing: whether each is a test image; None where the source doesn't say.
+        class_names: a name for each label.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path | str],
-        labels: Tensor,
-        channels: int,
-        size: tuple[int, int],
-        *,
-        skip_bad: bool = False,
-    ) -> None:
-        if labels.shape != (len(paths),):
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+    testing: tuple[bool, ...] | None
+    class_names: tuple[str, ...]
+
+
+def list_folder(folder: Path) -> Listing:
+    """Image files of class folders, possibly below ``train`` and ``test`` or ``val``.
+
+    Without ``test``, ``val`` is the test set; with it, ``val`` joins the training images, of which
+    the validation images are drawn. Other usual names of these parts are understood too. Hidden
+    files and those without an image's suffix don't count.
+    """
+    parts = _part_folders(folder)
+    if parts is None:
+        return _listing(_class_files(folder), folder)
+    rows = [(path, name, part) for sub, part in parts for path, name, _ in _class_files(sub)]
+    return _listing(rows, folder)
+
+
+def list_csv(path: Path) -> Listing:
+    """Image files of a CSV with the columns path, label and, optionally, split.
+
+    Paths are relative to the CSV. ``split`` says train, test or val, see :func:`list_folder`.
+    Labels are names; where all are numbers, they are sorted as such. Columns are separated as in
+    the first line: by commas, semicolons or tabs.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            separator, columns = _csv_columns(file.readline(), path)
+            reader = csv.DictReader(file, columns, delimiter=separator, skipinitialspace=True)
+            rows = [_csv_row(row, path, 1 + reader.line_num, separator) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a readable CSV in UTF-8 ({error})") from error
+    return _listing(rows, path)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Image files in a folder and its subfolders, sorted; hidden ones don't count."""
+    found = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and _visible(path.relative_to(folder).parts)
+    ]
+    return sorted((path for path in found if path.is_file()), key=Path.as_posix)
+
+
+def collect(
+    listing: Listing,
+    size: int | None,
+    mixed_size: tuple[int, int],
+    skip_bad: bool,
+    memory_limit: int,
+) -> Collected:
+    """Decode every listed file, into memory if all fit below ``memory_limit`` bytes.
+
+    Without a ``size`` they keep theirs; where they differ in it, or it is more than 512 pixels,
+    they get ``mixed_size``.
+
+    Raises:
+        BadImagesError: if some can't be used and ``skip_bad`` is False.
+    """
+    headers = _each(read_header, listing.paths)
+    good = [index for index, header in enumerate(headers) if isinstance(header, Header)]
+    known = [header for header in headers if isinstance(header, Header)]
+    channels = 1 if all(header.grey for header in known) else 3
+    shape = _common_size(known, mixed_size) if size is None else (size, size)
+    labels = torch.tensor(listing.labels)
+    if len(headers) * channels * shape[0] * shape[1] <= memory_limit:
+        pixels = torch.zeros(len(headers), channels, *shape, dtype=torch.uint8)
+        images: Images = MemoryImages(pixels, labels)
+
+        def look(index: int) -> None:
+            pixels[index] = decode_image(listing.paths[index], channels=channels, size=shape)
+    else:
+        images = FileImages(listing.paths, labels, channels, shape, skip_bad=skip_bad)
+
+        def look(index: int) -> None:
+            verify_image(listing.paths[index])
+
+    looked = dict(zip(good, _each(look, good), strict=True))
+    found = [looked.get(index, header) for index, header in enumerate(headers)]
+    bad = tuple(each for each in found if isinstance(each, BadImage))
+    if bad and not skip_bad:
+        raise BadImagesError.of(bad)
+    kept = [index for index, each in enumerate(found) if not isinstance(each, BadImage)]
+    return images, torch.tensor(kept, dtype=torch.int64), bad
+
+
+def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
+    """Subfolders that are parts of a split rather than classes."""
+    named = [(sub, _part(sub.name)) for sub in _subfolders(folder)]
+    classes = {sub.name: {each.name for each in _subfolders(sub)} for sub, _ in named}
+    train = next((sub.name for sub, part in named if part == "train" and classes[sub.name]), None)
+    if train is None:
+        return None
+    others = [sub.name for sub, part in named if not part]
+    if not others:
+        return named
+    # A class may be called train; beside a test with class folders of its own it hardly is one.
+    for sub, part in named:
+        if part in ("test", "val") and classes[sub.name]:
             raise DataError(
-                f"labels must have shape ({len(paths)},), one for each file, got "
-                f"{tuple(labels.shape)}"
+                f"{folder}: holds {train} and {sub.name} folders beside {listed(others)}; move "
+                "what is no part of the set elsewhere, or give a CSV of paths and labels"
             )
-        self.paths = tuple(Path(path) for path in paths)
-        self.labels = labels.to(torch.int64)
-        self.skip_bad = skip_bad
-        self._channels = channels
-        self._size = size
+    for other in others:
+        same = sorted(classes[train] & classes[other])
+        if same:
+            raise DataError(
+                f"{folder}: {train} and {other} hold folders of the same names ({listed(same)}), "
+                f"so they hardly are classes; call {other} test if it is there to test on, else "
+                "move it elsewhere, or give a CSV of paths and labels"
+            )
+    return None
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of every image."""
-        return self._channels, *self._size
 
-    def __len__(self) -> int:
-        return len(self.paths)
+def _part(name: str) -> str:
+    """Which part of a split is called so; an empty text for none."""
+    plain = name.lower().translate(str.maketrans("", "", "-_ "))
+    return next((part for part, names in _PARTS.items() if plain in names), "")
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """The image, (C, H, W), uint8, and its label."""
-        label = int(self.labels[index])
+
+def _class_files(folder: Path) -> list[Row]:
+    classes = _subfolders(folder)
+    if not classes:
+        raise DataError(
+            f"{folder}: no class folders; images go into one folder for each class, like "
+            f"{folder.name}/cat/1.jpg, or give a CSV of paths and labels"
+        )
+    odd = [sub.name for sub in classes if not is_text(sub.name)]
+    if odd:
+        raise DataError(
+            f"{folder}: the name of the class folder {shown(odd[0])} is not UTF-8, so it could be "
+            "trained on and then neither reported nor exported: rename it"
+        )
+    files = {sub.name: image_files(sub) for sub in classes}
+    empty = [name for name, paths in files.items() if not paths]
+    if empty:
+        raise DataError(
+            f"{folder}: no images in the class folders {listed(empty)}; remove them, or is it "
+            f"another kind of file? Known: {' '.join(sorted(SUFFIXES))}"
+        )
+    return [(path, name, "") for name, paths in files.items() for path in paths]
+
+
+def _csv_columns(line: str, path: Path) -> tuple[str, list[str]]:
+    """What separates columns, and their names."""
+    read = {
+        mark: next(csv.reader([line], delimiter=mark, skipinitialspace=True)) for mark in ",;\t"
+    }
+    named = {mark: [name.strip().lower() for name in names] for mark, names in read.items()}
+    good = [mark for mark, names in named.items() if {"path", "label"} <= set(names)]
+    if not good:
+        raise DataError(
+            f"{path}: the first line must name the columns path,label[,split], it says "
+            f"{line.strip().lower() or 'nothing'}"
+        )
+    if len(good) > 1:
+        marks = " or ".join(_MARKS[mark] for mark in good)
+        raise DataError(
+            f"{path}, line 1: {line.strip()!r} names the columns path and label whether {marks} "
+            "separate them; use one of these only"
+        )
+    return good[0], named[good[0]]
+
+
+def _csv_row(row: dict[Any, Any], path: Path, line: int, separator: str) -> Row:
+    if any(more.strip() for more in row.get(None, ())):
+        raise DataError(
+            f"{path}, line {line}: more columns than the first line names; put quotes around a "
+            f"path or label that holds {_MARKS[separator]}"
+        )
+    file, label = (row["path"] or "").strip(), (row["label"] or "").strip()
+    split = (row.get("split") or "").strip()
+    part = _part(split)
+    if not file or not label:
+        raise DataError(
+            f"{path}, line {line}: the path or the label is missing (columns are separated by "
+            f"{_MARKS[separator]})"
+        )
+    if split and not part:
+        raise DataError(f"{path}, line {line}: split must be train, test or val, got {split!r}")
+    return path.parent / file, label, part
+
+
+def _listing(rows: Sequence[Row], source: Path) -> Listing:
+    if not rows:
+        raise DataError(f"{source}: no images")
+    held_out = next((part for part in ("test", "val") if any(p == part for *_, p in rows)), None)
+    testing = None if held_out is None else tuple(part == held_out for *_, part in rows)
+    names = _class_order({name for _, name, _ in rows})
+    if len(names) < 2:
+        raise DataError(f"{source}: only one class, {names[0]!r}; there is nothing to tell apart")
+    if testing is not None:
+        trained = {name for (_, name, _), test in zip(rows, testing, strict=True) if not test}
+        unknown = [name for name in names if name not in trained]
+        if unknown:
+            raise DataError(
+                f"{source}: no training images of the classes {listed(unknown)}, only test images"
+            )
+    index = {name: label for label, name in enumerate(names)}
+    labels = tuple(index[name] for _, name, _ in rows)
+    return Listing(tuple(path for path, *_ in rows), labels, testing, names)
+
+
+def _class_order(names: Iterable[str]) -> tuple[str, ...]:
+    ordered = sorted(names)
+    if all(name.isdecimal() for name in ordered):
+        ordered.sort(key=int)
+    return tuple(ordered)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    subs = [sub for sub in folder.iterdir() if sub.is_dir() and _visible((sub.name,))]
+    return sorted(subs, key=lambda sub: sub.name)
+
+
+def _visible(parts: Iterable[str]) -> bool:
+    return not any(part.startswith(".") or part == "__MACOSX" for part in parts)
+
+
+def _common_size(headers: Sequence[Header], mixed_size: tuple[int, int]) -> tuple[int, int]:
+    sizes = {(header.height, header.width) for header in headers}
+    alike = len(sizes) == 1 and max(max(size) for size in sizes) <= _LARGEST
+    return sizes.pop() if alike else mixed_size
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | BadImage]:
+    """``function`` of every item, in threads: Pillow decodes without Python's lock."""
+
+    def guarded(item: Item) -> Result | BadImage:
         try:
-            return self._decode(index), label
+            return function(item)
         except BadImagesError as error:
-            if not self.skip_bad:
-                raise
-            warnings.warn(f"another image in place of {error.bad[0]}", UserWarning, stacklevel=2)
-        return self._stand_in(index, label), label
+            return error.bad[0]
 
-    def batch(self, indices: Tensor) -> Tensor:
-        """The images at ``indices``, (n, C, H, W), uint8."""
-        images = [self[index][0] for index in indices.tolist()]
-        if not images:
-            return torch.empty(0, *self.shape, dtype=torch.uint8)
-        return torch.stack(images)
-
-    def _decode(self, index: int) -> Tensor:
-        return decode_image(self.paths[index], channels=self._channels, size=self._size)
-
-    def _stand_in(self, index: int, label: int) -> Tensor:
-        same = (self.labels == label).nonzero().flatten().tolist()
-        later = [other for other in same if other > index]
-        earlier = [other for other in same if other < index]
-        for other in later + earlier:
-            try:
-                return self._decode(other)
-            except BadImagesError:
-                continue
-        raise DataError(f"no readable image is left of class {label}")
-
-    def __repr__(self) -> str:
-        return f"FileImages({len(self)}, shape={self.shape})"
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(guarded, items))

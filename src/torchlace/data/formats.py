@@ -1,92 +1,109 @@
-"""Readers of the formats that image sets are published in; each returns the arrays of a pack."""
+"""Readers of the formats that image sets are published in; each returns the arrays of a pack.
+
+CIFAR's batches are pickles, and a pickle is a program: it may import and call whatever it names.
+They are read without executing anything: only the names that a pickled numpy array needs are
+resolved, to stand-ins that do nothing but remember their arguments; any other name is refused.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import math
+import pickle
+import pickletools
 import re
-import tarfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from torchlace._sizes import require_memory
-from torchlace.data.arrays import Arrays
 from torchlace.data.errors import DataError, require
-from torchlace.data.pickles import decoded, read_pickle
+from torchlace.data.packs import Arrays
 
+# The files of a folder or archive by name, each read when called.
 Files = Mapping[str, Callable[[], bytes]]
 
 _PIXELS = 3 * 32 * 32
-_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 _IDX_NAME = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(\.gz)?")
+_MOST_TUPLES = 1_000
+_KINDS = {"u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"}
 
 
-def folder_files(folder: Path) -> Files:
-    """Files of a folder by name, each read when called."""
-    return {path.name: path.read_bytes for path in folder.iterdir() if path.is_file()}
+class _Cifar(NamedTuple):
+    """What the files of a version hold."""
+
+    parts: dict[str, tuple[str, ...]]  # the batches of each
+    labels: dict[str, str]  # key in a batch of each suffix of an array
+    names: tuple[str, str]  # the file of the names of classes, and their key in it
+    binary_names: str  # that file in the binary version
 
 
-def archive_files(path: Path) -> Files:
-    """Files of a tar archive by name, read without unpacking anything to disk."""
-    try:
-        with tarfile.open(path) as archive:
-            contents, total = {}, 0
-            for member in filter(tarfile.TarInfo.isfile, archive):
-                total += member.size
-                require_memory(path, total, DataError)
-                file: Any = archive.extractfile(member)
-                contents[Path(member.name).name] = file.read()
-    except DataError:
-        raise
-    except Exception as error:  # tarfile and zlib raise whatever a broken file leads them to
-        raise DataError(f"{path}: not a readable archive ({error})") from error
-    return {name: partial(bytes, content) for name, content in contents.items()}
+_CIFAR10 = _Cifar(
+    {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
+    {"": "labels"},
+    ("batches.meta", "label_names"),
+    "batches.meta.txt",
+)
+_CIFAR100 = _Cifar(
+    {"train": ("train",), "test": ("test",)},
+    {"_coarse": "coarse_labels", "": "fine_labels"},
+    ("meta", "fine_label_names"),
+    "fine_label_names.txt",
+)
 
 
-def read_cifar_python(files: Files) -> Arrays:
+def _read_cifar_python(kind: _Cifar, files: Files) -> Arrays:
     """CIFAR-10 or CIFAR-100 in Python's pickles, without executing anything they contain."""
-    if "data_batch_1" in files:
-        batches = [read_pickle(_take(files, name), name) for name in _BATCHES]
-        test = read_pickle(_take(files, "test_batch"), "test_batch")
-        names = _pickled_names(files, "batches.meta", "label_names")
-        return {**_cifar10(batches, "train"), **_cifar10([test], "test"), **names}
-    arrays: Arrays = {}
-    for part in ("train", "test"):
-        batch = read_pickle(_take(files, part), part)
-        arrays[f"x_{part}"] = _cifar_images(_field(batch, "data", part), part)
-        arrays[f"y_{part}"] = _labels(_field(batch, "fine_labels", part))
-        arrays[f"y_{part}_coarse"] = _labels(_field(batch, "coarse_labels", part))
-    return {**arrays, **_pickled_names(files, "meta", "fine_label_names")}
-
-
-def read_cifar_binary(files: Files) -> Arrays:
-    """CIFAR-10 or CIFAR-100 in their binary version."""
-    if "data_batch_1.bin" in files:
-        parts = {"train": tuple(f"{name}.bin" for name in _BATCHES), "test": ("test_batch.bin",)}
-        suffixes, listed = [""], "batches.meta.txt"
-    else:
-        parts = {"train": ("train.bin",), "test": ("test.bin",)}
-        suffixes, listed = ["_coarse", ""], "fine_label_names.txt"
-    head = len(suffixes)
-    arrays: Arrays = {}
-    for part, names in parts.items():
-        records = np.concatenate([_records(_take(files, name), name, head) for name in names])
-        arrays[f"x_{part}"] = _cifar_images(records[:, head:], part)
-        for column, suffix in enumerate(suffixes):
-            arrays[f"y_{part}{suffix}"] = records[:, column].copy()
-    if listed in files:
-        arrays["class_names"] = np.array(files[listed]().decode("latin1").split())
+    arrays = _cifar_arrays(kind, lambda name: read_pickle(_take(files, name), name))
+    name, key = kind.names
+    if name in files:
+        names = _field(read_pickle(files[name](), name), key, name)
+        if not isinstance(names, list):
+            raise DataError(f"{name}: {key} is not a list of texts")
+        arrays["class_names"] = np.array([_decoded(each, name) for each in names])
     return arrays
 
 
-def read_svhn(files: Files) -> Arrays:
+def _read_cifar_binary(kind: _Cifar, files: Files) -> Arrays:
+    """CIFAR-10 or CIFAR-100 in their binary version: of each image its labels, then its pixels."""
+    length = len(kind.labels) + _PIXELS
+
+    def read(name: str) -> dict[str, Any]:
+        content = _take(files, f"{name}.bin")
+        if not content or len(content) % length:
+            raise DataError(
+                f"{name}.bin: {len(content)} bytes are not a whole number of images of {length} "
+                "bytes; it is cut off or another format"
+            )
+        records = np.frombuffer(content, np.uint8).reshape(-1, length)
+        labels = dict(zip(kind.labels.values(), records.T, strict=False))
+        return {**labels, "data": records[:, -_PIXELS:]}
+
+    arrays = _cifar_arrays(kind, read)
+    if kind.binary_names in files:
+        names = files[kind.binary_names]().decode("latin1").split()
+        arrays["class_names"] = np.array(names)
+    return arrays
+
+
+def _cifar_arrays(kind: _Cifar, read: Callable[[str], dict[str, Any]]) -> Arrays:
+    arrays: Arrays = {}
+    for part, names in kind.parts.items():
+        batches = {name: read(name) for name in names}
+        images = [_cifar_images(_field(each, "data", name), name) for name, each in batches.items()]
+        arrays[f"x_{part}"] = np.concatenate(images)
+        for suffix, key in kind.labels.items():
+            labels = [_labels(_field(each, key, name), name) for name, each in batches.items()]
+            arrays[f"y_{part}{suffix}"] = np.concatenate(labels)
+    return arrays
+
+
+def _read_svhn(files: Files) -> Arrays:
     """SVHN's cropped digits in MATLAB's format; its label 10 is the digit 0."""
     arrays: Arrays = {}
     loadmat = require("scipy.io", "scipy", "reading SVHN").loadmat
@@ -105,27 +122,128 @@ def read_svhn(files: Files) -> Arrays:
     return arrays
 
 
-def read_idx(files: Files) -> Arrays:
-    """MNIST, Fashion-MNIST and their kind in IDX, gzipped or not."""
+# The files that tell a layout, its reader and the name of the set.
+LAYOUTS: Sequence[tuple[set[str], Callable[[Files], Arrays], str]] = (
+    ({"data_batch_1"}, partial(_read_cifar_python, _CIFAR10), "cifar10"),
+    ({"train", "test", "meta"}, partial(_read_cifar_python, _CIFAR100), "cifar100"),
+    ({"data_batch_1.bin"}, partial(_read_cifar_binary, _CIFAR10), "cifar10"),
+    ({"train.bin", "test.bin"}, partial(_read_cifar_binary, _CIFAR100), "cifar100"),
+    ({"train_32x32.mat"}, _read_svhn, "svhn"),
+)
+
+
+def read_idx(files: Files) -> Arrays | None:
+    """MNIST, Fashion-MNIST and their kind in IDX, gzipped or not; None where there is no IDX."""
     arrays: Arrays = {}
-    for name, (part, kind) in idx_names(files).items():
-        values = _idx(files[name](), name, 3 if kind == "images" else 1)
-        key = ("x_" if kind == "images" else "y_") + {"t10k": "test"}.get(part, part)
-        arrays[key] = values
-    missing = {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
-    if missing:
-        raise DataError(f"IDX files are missing: {', '.join(sorted(missing))}")
-    return arrays
-
-
-def idx_names(files: Files) -> dict[str, tuple[str, str]]:
-    """Names of IDX files → part and kind; an unpacked file goes before its .gz."""
-    found: dict[tuple[str, str], str] = {}
     for name in sorted(files):
         match = _IDX_NAME.fullmatch(name)
         if match:
-            found.setdefault((match[1], match[2]), name)
-    return {name: key for key, name in found.items()}
+            key = f"{'x' if match[2] == 'images' else 'y'}_{match[1].replace('t10k', 'test')}"
+            if key not in arrays:  # an unpacked file goes before its .gz
+                arrays[key] = _idx(files[name](), name, 3 if match[2] == "images" else 1)
+    missing = {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
+    if arrays and missing:
+        raise DataError(f"IDX files are missing: {', '.join(sorted(missing))}")
+    return arrays or None
+
+
+def read_pickle(content: bytes, name: str) -> dict[str, Any]:
+    """A pickled dictionary of lists, texts, numbers and integer arrays; all else is refused."""
+    try:
+        _check_program(content)
+        value = _Reader(content, name).load()
+    except DataError:
+        raise
+    except Exception as error:  # a broken pickle raises anything, from EOFError to KeyError
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"{name}: not a readable pickle ({reason})") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{name}: holds a {type(value).__name__}, not CIFAR's dictionary")
+    return {_decoded(key, name): _array(entry, name) for key, entry in value.items()}
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, content: bytes, name: str) -> None:
+        super().__init__(io.BytesIO(content), encoding="latin1")
+        self._name = name
+        self._allowed = _stand_ins()
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self._allowed[module.replace("numpy._core", "numpy.core"), name]
+        except KeyError:
+            raise DataError(
+                f"{self._name}: refused, the pickle asks for {module}.{name}, which CIFAR's "
+                "batches don't need; nothing of it was executed. Take the file from its official "
+                "source"
+            ) from None
+
+
+class _Recorded:
+    """What the pickle said about an array: the arguments and the state, nothing made of them."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+def _stand_ins() -> dict[tuple[str, str], Callable[..., object]]:
+    # New ones for every file: a pickle can set attributes of what it is given.
+    class Array(_Recorded):
+        pass
+
+    class Kind(_Recorded):
+        pass
+
+    def encode(text: str, encoding: str = "latin1") -> bytes:
+        if encoding != "latin1":
+            raise ValueError(f"bytes in the encoding {encoding!r}")
+        return text.encode("latin1")
+
+    return {
+        ("numpy.core.multiarray", "_reconstruct"): lambda *_: Array(),
+        ("numpy", "ndarray"): lambda *_: None,
+        ("numpy", "dtype"): Kind,
+        ("_codecs", "encode"): encode,
+    }
+
+
+def _array(entry: object, name: str) -> object:
+    """An array from what was recorded of it; anything else as it is."""
+    if not isinstance(entry, _Recorded):
+        return entry
+    try:
+        _, shape, kind, fortran, raw = entry.state
+        code = str(kind.arguments[0])
+        if code not in _KINDS:
+            raise ValueError(f"an array of type {code}")
+        content = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
+        flat: npt.NDArray[Any] = np.frombuffer(content, np.dtype(code).newbyteorder("<"))
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DataError(f"{name}: holds an array that can't be read ({error})") from None
+
+
+def _check_program(content: bytes) -> None:
+    """Raise where a pickle would take memory or the stack beyond what its length explains."""
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(content):
+        # Python makes room for as many remembered objects as the largest of their numbers says.
+        if "PUT" in opcode.name and int(str(argument)) > len(content):
+            raise ValueError(f"it numbers an object {argument}")
+        tuples += "TUPLE" in opcode.name
+        if tuples > _MOST_TUPLES:
+            raise ValueError(f"it holds more than {_MOST_TUPLES} tuples, perhaps in one another")
+
+
+def _decoded(text: object, name: str) -> str:
+    """A text, which Python 2 pickled as bytes."""
+    if not isinstance(text, str | bytes):
+        raise DataError(f"{name}: holds a {type(text).__name__} where a text is expected")
+    return text.decode("latin1") if isinstance(text, bytes) else text
 
 
 def _take(files: Files, name: str) -> bytes:
@@ -140,42 +258,17 @@ def _field(batch: dict[str, Any], key: str, name: str) -> Any:
     return batch[key]
 
 
-def _cifar10(batches: list[dict[str, Any]], part: str) -> Arrays:
-    images = [_cifar_images(_field(batch, "data", part), part) for batch in batches]
-    labels = [_labels(_field(batch, "labels", part)) for batch in batches]
-    return {f"x_{part}": np.concatenate(images), f"y_{part}": np.concatenate(labels)}
-
-
 def _cifar_images(data: Any, name: str) -> npt.NDArray[np.uint8]:
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (_PIXELS,):
         raise DataError(f"{name}: the images are not uint8 of shape (N, {_PIXELS})")
     return np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
-def _labels(values: Any) -> npt.NDArray[np.int64]:
+def _labels(values: Any, name: str) -> npt.NDArray[np.int64]:
     try:
         return np.array([int(value) for value in values], np.int64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"labels are not a list of numbers ({error})") from error
-
-
-def _pickled_names(files: Files, name: str, key: str) -> Arrays:
-    if name not in files:
-        return {}
-    names = _field(read_pickle(files[name](), name), key, name)
-    if not isinstance(names, list):
-        raise DataError(f"{name}: {key} is not a list of texts")
-    return {"class_names": np.array([decoded(each, name) for each in names])}
-
-
-def _records(content: bytes, name: str, head: int) -> npt.NDArray[np.uint8]:
-    length = head + _PIXELS
-    if not content or len(content) % length:
-        raise DataError(
-            f"{name}: {len(content)} bytes are not a whole number of images of {length} bytes; it "
-            "is cut off or another format"
-        )
-    return np.frombuffer(content, np.uint8).reshape(-1, length)
+        raise DataError(f"{name}: labels are not a list of numbers ({error})") from error
 
 
 def _idx(content: bytes, name: str, dims: int) -> npt.NDArray[np.uint8]:
@@ -195,13 +288,3 @@ def _idx(content: bytes, name: str, dims: int) -> npt.NDArray[np.uint8]:
         held = "more" if len(body) > count else f"{len(body)} bytes; it is cut off"
         raise DataError(f"{name}: says {' × '.join(map(str, shape))}, holds {held}")
     return np.frombuffer(body, np.uint8).reshape(shape).copy()
-
-
-# The files that tell a layout, its reader and the name of the set.
-LAYOUTS: tuple[tuple[frozenset[str], Callable[[Files], Arrays], str], ...] = (
-    (frozenset({"data_batch_1"}), read_cifar_python, "cifar10"),
-    (frozenset({"train", "test", "meta"}), read_cifar_python, "cifar100"),
-    (frozenset({"data_batch_1.bin"}), read_cifar_binary, "cifar10"),
-    (frozenset({"train.bin", "test.bin"}), read_cifar_binary, "cifar100"),
-    (frozenset({"train_32x32.mat"}), read_svhn, "svhn"),
-)

@@ -1,29 +1,28 @@
-"""Packs from what is already on disk."""
+"""Packs from files that are on disk already, or that torchvision downloads."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import tarfile
+from contextlib import suppress
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from torchlace._sizes import require_memory
 from torchlace._text import setting
-from torchlace.data.arrays import Arrays
-from torchlace.data.digest import digest_of
-from torchlace.data.errors import DataError, MissingDataError
-from torchlace.data.formats import (
-    LAYOUTS,
-    Files,
-    archive_files,
-    folder_files,
-    idx_names,
-    read_idx,
-)
+from torchlace._values import check_choice
+from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.formats import LAYOUTS, Files, read_idx
 from torchlace.data.images import ImageData, MemoryImages
-from torchlace.data.known import KNOWN, identify
-from torchlace.data.load import load_data
+from torchlace.data.load import digest_of, load_data
 from torchlace.data.packs import (
+    Arrays,
     check_arrays,
     data_root,
     read_pack,
@@ -31,6 +30,7 @@ from torchlace.data.packs import (
     to_tensor,
     write_pack,
 )
+from torchlace.data.sources import KNOWN, data_names, identify
 
 _NAME = re.compile(r"\w[\w.-]*")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -81,7 +81,9 @@ def import_data(
     if name is None:
         raise DataError(f"{source}: the files don't say which set they are; give {setting('name')}")
     known = KNOWN.get(name)
-    if known is not None and known.pack != name:  # it would never be looked at
+    if name in data_names() and (
+        known is None or known.pack != name
+    ):  # it would never be looked at
         raise DataError(f"a pack can't be called {name!r}: that is read from elsewhere")
     if not _NAME.fullmatch(name):
         raise DataError(f"a pack can't be called {name!r}; use letters, digits, '-', '_' and '.'")
@@ -95,15 +97,73 @@ def import_data(
     return write_pack(target, arrays)
 
 
+def fetch_data(name: str, root: Path | str | None = None) -> Path:
+    """Download a known set and write its pack; nothing is downloaded that is there already.
+
+    Addresses and checksums are torchvision's.
+
+    Args:
+        name: ``fashion_mnist``, ``cifar10``, ``svhn`` or ``cifar100``.
+        root: where packs live, see :func:`load_data`.
+
+    Returns:
+        The path of the pack.
+
+    Raises:
+        DataError: if it can't be downloaded or a checksum is wrong.
+
+    Example:
+        >>> fetch_data("digits")
+        Traceback (most recent call last):
+        torchlace.data.errors.DataError: digits come with scikit-learn: there is nothing to fetch
+    """
+    pack = KNOWN[check_choice("data to fetch", name, KNOWN)].pack
+    if pack is None:
+        raise DataError(f"{name} come with scikit-learn: there is nothing to fetch")
+    target = data_root(root) / f"{pack}.npz"
+    if target.is_file():
+        return target
+    # Kept until the pack is written, so that what arrived before a failure isn't fetched twice.
+    downloads = target.with_name(f".{pack}.download")
+    datasets = require("torchvision.datasets", "torchvision", "downloading data")
+    for url, filename, checksum in _official_files(datasets, pack):
+        try:
+            datasets.utils.download_url(url, downloads, filename, checksum)
+        except (OSError, RuntimeError, HTTPException) as error:
+            with suppress(OSError):  # leave nothing behind where nothing arrived
+                downloads.rmdir()
+            raise DataError(
+                f"can't download {url} ({error}); if there is no way to the internet from here, "
+                f"bring a copy of the official files and run `torchlace data import FOLDER --name "
+                f"{pack}`, or copy {target.name} from elsewhere to {target.parent}"
+            ) from error
+    archive = next(downloads.glob("*.tar.gz"), downloads)
+    written = import_data(archive, pack, target.parent)
+    shutil.rmtree(downloads)
+    return written
+
+
+def _official_files(datasets: Any, pack: str) -> list[tuple[str, str, str]]:
+    """Address, name and MD5 of the official files, as torchvision has them."""
+    if pack == "fashion_mnist":
+        sets = datasets.FashionMNIST
+        return [(sets.mirrors[0] + file, file, checksum) for file, checksum in sets.resources]
+    if pack == "svhn":
+        return [tuple(datasets.SVHN.split_list[part]) for part in ("train", "test")]
+    sets = datasets.CIFAR10 if pack == "cifar10" else datasets.CIFAR100
+    return [(sets.url, sets.filename, sets.tgz_md5)]
+
+
 def _read_source(source: Path, *, size: int | None, skip_bad: bool) -> tuple[Arrays, str | None]:
     """Arrays of a pack from files in a known layout, and the name of the set if they tell."""
+    found = None
     if source.name.endswith(_ARCHIVES):
-        found = _recognise(archive_files(source), source)
+        found = _recognise(_archive_files(source), source)
     elif source.suffix.lower() == ".npz":
         return read_pack(source), source.stem
-    elif source.suffix.lower() == ".csv":
-        found = None
-    else:
+    elif source.is_file() and source.suffix.lower() != ".csv":
+        found = _recognise(_folder_files(source.parent), source.parent)
+    elif source.is_dir():
         found = _search(source)
     if found is not None:
         return found
@@ -116,14 +176,11 @@ def _read_source(source: Path, *, size: int | None, skip_bad: bool) -> tuple[Arr
 
 
 def _search(folder: Path) -> tuple[Arrays, str | None] | None:
-    if folder.is_file():
-        return _recognise(folder_files(folder.parent), folder.parent)
+    """Read the one set of a published layout that a folder holds, up to two levels down."""
     for depth in range(3):
-        hits = []
-        for sub in sorted(folder.glob("*/" * depth)) if depth else [folder]:
-            recognised = _recognise(folder_files(sub), sub)
-            if recognised is not None:
-                hits.append((sub, recognised))
+        subs = sorted(folder.glob("*/" * depth)) if depth else [folder]
+        read = ((sub, _recognise(_folder_files(sub), sub)) for sub in subs)
+        hits = [(sub, found) for sub, found in read if found is not None]
         if len(hits) > 1:
             held = ", ".join(str(sub) for sub, _ in hits)
             raise DataError(f"{folder}: holds several sets; give the folder of one: {held}")
@@ -133,27 +190,44 @@ def _search(folder: Path) -> tuple[Arrays, str | None] | None:
 
 
 def _recognise(files: Files, source: Path) -> tuple[Arrays, str | None] | None:
-    """Read ``files`` if they are of a published layout."""
+    """Read files if they are of a published layout."""
     try:
         for telling, reader, name in LAYOUTS:
             if telling <= set(files):
                 return reader(files), name
-        if idx_names(files):
-            arrays = read_idx(files)
-            return arrays, _identify(arrays)
+        arrays = read_idx(files)
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
-    return None
-
-
-def _identify(arrays: Arrays) -> str | None:
-    """IDX files don't say what they show; the digest of the official images does."""
+    if arrays is None:
+        return None
+    # IDX files don't say what they show; the digest of the official images does.
     train, test = (
         MemoryImages(to_tensor(arrays[f"x_{part}"]), torch.from_numpy(arrays[f"y_{part}"]))
         for part in ("train", "test")
     )
     known = identify(digest_of(train, test))
-    return known[0] if known else None
+    return arrays, known[0] if known else None
+
+
+def _folder_files(folder: Path) -> Files:
+    return {path.name: path.read_bytes for path in folder.iterdir() if path.is_file()}
+
+
+def _archive_files(path: Path) -> Files:
+    """Files of a tar archive, read without unpacking anything to disk."""
+    try:
+        with tarfile.open(path) as archive:
+            contents, total = {}, 0
+            for member in filter(tarfile.TarInfo.isfile, archive):
+                total += member.size
+                require_memory(path, total, DataError)
+                file: Any = archive.extractfile(member)
+                contents[Path(member.name).name] = file.read()
+    except DataError:
+        raise
+    except Exception as error:  # tarfile and zlib raise whatever a broken file leads them to
+        raise DataError(f"{path}: not a readable archive ({error})") from error
+    return {name: partial(bytes, content) for name, content in contents.items()}
 
 
 def _pack(data: ImageData) -> Arrays:

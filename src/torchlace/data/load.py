@@ -1,9 +1,13 @@
-"""Images of any source, ready to train on."""
+"""Images of any source, ready to train on, and the digest of a set."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,21 +15,34 @@ import torch
 from torchlace._checks import check_count
 from torchlace._sizes import require_memory
 from torchlace._text import setting
-from torchlace._values import nearest
-from torchlace.data.collect import Collected, collect, subset
-from torchlace.data.digest import digest_of
-from torchlace.data.errors import DataError, MissingDataError, require
-from torchlace.data.images import ImageData, Images, MemoryImages
-from torchlace.data.known import KNOWN, NEVER_MIRRORED
-from torchlace.data.listing import Listing, list_csv, list_folder
-from torchlace.data.packs import data_root, read_pack, to_tensor
-from torchlace.data.resize import resize_square
-from torchlace.data.splits import stratified_split
+from torchlace.data.decode import resize_square
+from torchlace.data.errors import DataError
+from torchlace.data.files import Collected, Listing, collect, list_csv, list_folder
+from torchlace.data.images import (
+    FileImages,
+    ImageData,
+    Images,
+    MemoryImages,
+    stratified_split,
+    subset,
+)
+from torchlace.data.packs import (
+    NAMES,
+    Arrays,
+    check_arrays,
+    check_labels,
+    check_names,
+    data_root,
+    read_pack,
+    to_tensor,
+)
+from torchlace.data.sources import KNOWN, NEVER_MIRRORED, Loader, find_files, find_loader
 
 MEMORY_LIMIT = 2 << 30
 # What image files of different sizes are brought to.
 MIXED_SIZE = (224, 224)
-_FILES = (".npz", ".csv")
+# So many images at a time are looked at, where all are.
+_STEP = 1024
 
 
 def load_data(
@@ -43,9 +60,10 @@ def load_data(
 
     Args:
         source: a known name (``digits``, ``fashion_mnist``, ``cifar10``, ``svhn``, ``cifar100``,
-            ``cifar100-coarse``), the name of an imported pack, or the path of a .npz pack, of a
-            folder of class folders (possibly below ``train`` and ``test`` or ``val``), or of a CSV
-            with the columns path, label and, if it likes, split.
+            ``cifar100-coarse``), a name that was registered (see :func:`register`), the name of an
+            imported pack, or the path of a .npz pack, of a folder of class folders (possibly below
+            ``train`` and ``test`` or ``val``), or of a CSV with the columns path, label and,
+            optionally, split.
         root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
         size: height and width to bring the images to: the shorter side is resized, the centre cut
             out. By default images keep their size, unless they are files that differ in size or
@@ -73,182 +91,188 @@ def load_data(
     for side in mixed_size:
         check_count("mixed_size", side)
     name = str(source)
-    if name == "digits":
-        return _from_arrays(name, *_digits(), KNOWN[name].class_names, size)
-    path = _find(name, data_root(root))
-    if path.is_dir() or path.suffix.lower() == ".csv":
-        listing = list_folder(path) if path.is_dir() else list_csv(path)
-        collected = collect(listing, size, mixed_size, skip_bad, memory_limit)
-        return _from_listing(path.resolve().stem, listing, collected, test_fraction, seed)
-    name = name if name in KNOWN else path.stem
-    return _from_pack(name, path, size, test_fraction, seed)
+    loader = find_loader(name)
+    if loader is not None:
+        data = _from_loader(name, loader, test_fraction, seed)
+    else:
+        path = find_files(name, data_root(root))
+        if path.is_dir() or path.suffix.lower() == ".csv":
+            listing = list_folder(path) if path.is_dir() else list_csv(path)
+            collected = collect(listing, size, mixed_size, skip_bad, memory_limit)
+            data = _from_files(path.resolve().stem, listing, collected, test_fraction, seed)
+        else:
+            name = name if name in KNOWN else path.stem
+            data = _from_arrays(name, str(path), read_pack(path), test_fraction, seed)
+    return _finished(data, size)
 
 
-def absolute_source(source: str) -> str:
-    """The same source of :func:`load_data` from any folder: paths made absolute, names left alone.
-
-    Example:
-        >>> absolute_source("cifar10"), absolute_source("/")
-        ('cifar10', '/')
-    """
-    path = Path(source).expanduser()
-    return source if source in KNOWN or not path.exists() else os.path.abspath(path)
+def digest_of(train: Images, test: Images) -> str:
+    """Digest of a whole set: images and labels of both parts, in any order within a part."""
+    parts = [part_digest(part) for part in (train, test)]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:32]
 
 
-def near_sources(name: str, root: Path | str | None = None) -> list[str]:
-    """Sets, packs and paths whose names are like this one, for messages.
-
-    Example:
-        >>> near_sources("CIFAR-10")[0]
-        'cifar10'
-    """
-    path = Path(name).expanduser()
-    beside = (each for each in _entries(path.parent) if each.is_dir() or each.suffix in _FILES)
-    packs = (pack.stem for pack in data_root(root).glob("*.npz"))
-    names = {each.name: str(each) for each in beside} | {each: each for each in (*packs, *KNOWN)}
-    return [names[each] for each in nearest(path.name, names, alike=0.6)]
-
-
-def _find(name: str, root: Path) -> Path:
-    if name in KNOWN:
-        path = root / f"{KNOWN[name].pack}.npz"
-        if not path.is_file():
-            here = ""
-            if Path(name).exists():
-                here = f"; the {name} here is meant by {setting('data', f'./{name}')}"
-            raise MissingDataError(
-                f"no {path}: get it by `torchlace data fetch {KNOWN[name].pack}`, or from a copy "
-                f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; "
-                f"{setting('root')} or TORCHLACE_DATA says where packs live{here}"
-            )
-        return path
-    path, pack = Path(name).expanduser(), root / f"{name}.npz"
-    if path.is_dir() or (path.is_file() and path.suffix.lower() in _FILES):
-        return path
-    if path.is_file():
-        raise DataError(f"{path}: neither a folder of class folders nor a .npz nor a .csv")
-    if pack.is_file():
-        return pack
-    near = near_sources(name, root)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise MissingDataError(
-        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}. "
-        f"Known: {', '.join(KNOWN)}"
+def part_digest(images: Images) -> str:
+    """Digest of images and labels in any order; of streamed files, their names and sizes count."""
+    if isinstance(images, FileImages):
+        said = (f"{'/'.join(path.parts[-2:])} {path.stat().st_size}" for path in images.paths)
+        marks = [hashlib.sha256(os.fsencode(each)).digest() for each in said]
+    else:
+        marks = image_hashes(images)
+    labelled = sorted(
+        mark + label.to_bytes(8, "little", signed=True)
+        for mark, label in zip(marks, images.labels.tolist(), strict=True)
     )
+    return hashlib.sha256(b"".join(labelled)).hexdigest()[:32]
 
 
-def _entries(folder: Path) -> list[Path]:
+def image_hashes(images: Images) -> list[bytes]:
+    """A hash of each image: of its shape and pixels, or of its file's bytes where it streams."""
+    if isinstance(images, FileImages):
+        return [hashlib.sha256(path.read_bytes()).digest() for path in images.paths]
+    head = repr(images.shape).encode()
+    hashes: list[bytes] = []
+    for part in torch.arange(len(images)).split(_STEP):
+        rows = images.batch(part).flatten(1).numpy()
+        hashes.extend(hashlib.sha256(head + row.tobytes()).digest() for row in rows)
+    return hashes
+
+
+def _from_loader(name: str, loader: Loader, test_fraction: float, seed: int) -> ImageData:
+    """The set that a registered loader returns, checked like a pack."""
+    source = f"the data set {name!r}"
     try:
-        return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-    except OSError:
-        return []
+        given = loader()
+        if isinstance(given, Mapping):  # copied only where torch could not take them as they are
+            given = {key: np.require(each, requirements=["C", "W"]) for key, each in given.items()}
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # whatever is wrong with code of a user's own
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"{source} can't be loaded: its loader raised {reason}") from error
+    if isinstance(given, ImageData):
+        _check_images(given, source)
+        names = _class_names(source, given.class_names, given.train, given.test)
+        return dataclasses.replace(given, name=name, class_names=names)
+    if not isinstance(given, dict) or not set(given) <= set(NAMES):
+        held = sorted(map(str, given)) if isinstance(given, dict) else [type(given).__name__]
+        raise DataError(
+            f"{source}: its loader must return an ImageData or a dictionary of x_train, y_train, "
+            f"x_test, y_test and, optionally, class_names; it returns {', '.join(held)}"
+        )
+    check_arrays(given, source)
+    return _from_arrays(name, source, given, test_fraction, seed)
 
 
-def _digits() -> tuple[Images, Images]:
-    """The 1,797 digits of scikit-learn, their 17 grey levels spread over 0 to 255."""
-    datasets = require("sklearn.datasets", "scikit-learn", "the data set digits")
-    bunch = datasets.load_digits()
-    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
-    return _split(MemoryImages(images, torch.from_numpy(bunch.target)), 0.2, 0)
+def _check_images(data: ImageData, source: str) -> None:
+    for part, images in (("train", data.train), ("test", data.test)):
+        labels = getattr(images, "labels", None)
+        if not isinstance(images, Images) or getattr(labels, "dtype", None) != torch.int64:
+            raise DataError(
+                f"{source}: {part} must be MemoryImages, FileImages or a class with their labels "
+                f"(int64), shape, len() and batch(), got {type(images).__name__}"
+            )
+        check_labels(images.labels.numpy(), f"{part}.labels", len(images), source)
+        first = images.batch(torch.arange(1))
+        if first.dtype != torch.uint8 or first.shape != (1, *data.train.shape):
+            raise DataError(
+                f"{source}: a batch of one image of {part} must be uint8 of shape "
+                f"{(1, *data.train.shape)}, got {first.dtype} {tuple(first.shape)}"
+            )
+    check_names(np.array(data.class_names or ("",)), "class_names", source)
 
 
-def _from_pack(
-    name: str, path: Path, size: int | None, test_fraction: float, seed: int
+def _from_arrays(
+    name: str, source: str, arrays: Arrays, test_fraction: float, seed: int
 ) -> ImageData:
-    arrays = read_pack(path)
     suffix = "_coarse" if name == "cifar100-coarse" else ""
     if suffix and "y_train_coarse" not in arrays:
-        raise DataError(f"{path}: no coarse labels (y_train_coarse, y_test_coarse)")
+        raise DataError(f"{source}: no coarse labels (y_train_coarse, y_test_coarse)")
 
     def part(which: str) -> MemoryImages:
         labels = torch.from_numpy(arrays[f"y_{which}{suffix}"].astype(np.int64))
         return MemoryImages(to_tensor(arrays[f"x_{which}"]), labels)
 
+    train: Images = part("train")
     drawn = "x_test" not in arrays
-    if not drawn:
-        train: Images = part("train")
-        test: Images = part("test")
+    if drawn:
+        split = stratified_split(train.labels, test_fraction, seed)
+        train, test = (subset(train, indices) for indices in split)
+        _require_tests(source, test)
     else:
-        train, test = _split(part("train"), test_fraction, seed)
-        _require_tests(str(path), len(test))
+        test = part("test")
+    given = () if suffix else arrays.get("class_names", arrays.get("fine_names", ()))
+    known = KNOWN[name].class_names if name in KNOWN else ()
+    names = _class_names(source, given, train, test, known)
+    return ImageData(name, train, test, names, _mirrored(name), drawn=drawn)
+
+
+def _class_names(
+    source: str, given: Any, train: Images, test: Images, known: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """A name for every label: as given, else as known, else the label itself."""
     count = 1 + max(int(images.labels.max()) for images in (train, test))
     if count < 2:
-        raise DataError(f"{path}: only one class; there is nothing to tell apart")
-    given = arrays.get("class_names", arrays.get("fine_names")) if not suffix else None
-    names = tuple(map(str, given)) if given is not None else ()
-    if 0 < len(names) < count:
+        raise DataError(f"{source}: only one class; there is nothing to tell apart")
+    if 0 < len(given) < count:
         raise DataError(
-            f"{path}: labels go up to {count - 1}, but there are only {len(names)} class_names; "
+            f"{source}: labels go up to {count - 1}, but there are only {len(given)} class_names; "
             "name every class, or leave class_names out"
         )
-    if not names and name in KNOWN:
-        names = KNOWN[name].class_names
     # `check` reports what a known set has beyond its names; here every label needs some name.
-    names += tuple(str(label) for label in range(len(names), count))
-    return _from_arrays(name, train, test, names, size, drawn=drawn)
+    names = tuple(map(str, given)) or known
+    return names + tuple(str(label) for label in range(len(names), count))
 
 
-def _from_arrays(
-    name: str,
-    train: Images,
-    test: Images,
-    class_names: tuple[str, ...],
-    size: int | None,
-    *,
-    drawn: bool = False,
+def _from_files(
+    name: str, listing: Listing, collected: Collected, test_fraction: float, seed: int
 ) -> ImageData:
-    if size is not None:
-        pixels = (len(train) + len(test)) * train.shape[0] * size**2
-        advice = f"choose a smaller {setting('image_size')}"
-        require_memory(f"{name} at {size} × {size}", pixels, DataError, advice=advice)
-        train, test = (
-            MemoryImages(resize_square(part.batch(torch.arange(len(part))), size), part.labels)
-            for part in (train, test)
-        )
-    mirror = name.lower() not in NEVER_MIRRORED
-    digest = digest_of(train, test)
-    return ImageData(name, train, test, class_names, mirror, digest, drawn=drawn)
-
-
-def _from_listing(
-    name: str,
-    listing: Listing,
-    collected: Collected,
-    test_fraction: float,
-    seed: int,
-) -> ImageData:
-    good, labels = collected.good, torch.tensor(listing.labels)[collected.good]
+    images, good, bad = collected
+    labels = images.labels[good]
     if listing.testing is None:
         rest, held_out = stratified_split(labels, test_fraction, seed)
     else:
         testing = torch.tensor(listing.testing)[good]
         rest, held_out = (~testing).nonzero().flatten(), testing.nonzero().flatten()
     counts = torch.bincount(labels[rest], minlength=len(listing.class_names)).tolist()
-    empty = [label for label, count in enumerate(counts) if not count]
-    if empty:
+    if 0 in counts:
         raise DataError(
             f"{name}: no readable training image is left of the class "
-            f"{listing.class_names[empty[0]]!r}; first of the others: {collected.bad[0]}"
+            f"{listing.class_names[counts.index(0)]!r}; first of the others: {bad[0]}"
         )
-    _require_tests(name, len(held_out))
-    train, test = (subset(collected.images, good[part]) for part in (rest, held_out))
+    train, test = (subset(images, good[part]) for part in (rest, held_out))
+    _require_tests(name, test)
     return ImageData(
         name,
         train,
         test,
         listing.class_names,
-        name.lower() not in NEVER_MIRRORED,
-        digest_of(train, test),
-        tuple(map(str, collected.bad)),
+        _mirrored(name),
+        skipped=tuple(map(str, bad)),
         drawn=listing.testing is None,
     )
 
 
-def _require_tests(name: str, count: int) -> None:
-    if not count:
-        raise DataError(f"{name}: nothing to test on; give every class two images or more")
+def _finished(data: ImageData, size: int | None) -> ImageData:
+    """The same set at the size that is asked for, with its digest."""
+    if size is None or data.size == (size, size):
+        return dataclasses.replace(data, digest=data.digest or digest_of(data.train, data.test))
+    pixels = (len(data.train) + len(data.test)) * data.channels * size**2
+    advice = f"choose a smaller {setting('image_size')}"
+    require_memory(f"{data.name} at {size} × {size}", pixels, DataError, advice=advice)
+    parts = []
+    for images in (data.train, data.test):
+        batches = (images.batch(rows) for rows in torch.arange(len(images)).split(_STEP))
+        resized = torch.cat([resize_square(batch, size) for batch in batches])
+        parts.append(MemoryImages(resized, images.labels))
+    train, test = parts
+    return dataclasses.replace(data, train=train, test=test, digest=digest_of(train, test))
 
 
-def _split(images: MemoryImages, fraction: float, seed: int) -> tuple[Images, Images]:
-    rest, held_out = stratified_split(images.labels, fraction, seed)
-    return subset(images, rest), subset(images, held_out)
+def _mirrored(name: str) -> bool:
+    return name.lower() not in NEVER_MIRRORED
+
+
+def _require_tests(source: str, test: Images) -> None:
+    if not len(test):
+        raise DataError(f"{source}: nothing to test on; give every class two images or more")

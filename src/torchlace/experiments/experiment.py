@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
 from torchlace._text import setting
-from torchlace.data import KNOWN, data_root, near_sources
+from torchlace.data import check_source
 from torchlace.experiments.cells import Cell, Task, canonical, read_config
 from torchlace.runs import TrainConfig
 
@@ -210,7 +209,7 @@ class Experiment:
         settings = {**self.settings, **column.settings, **row.settings, **self.overrides}
         config = read_config({**settings, "seed": seed}, where)
         check_choice(f"head in {where}", config.head, heads.names())
-        _check_data(config, where)
+        check_source(config.data, config.root, what=f"data set in {where}")
         if config.head_options and not row.archived:
             try:
                 heads.create(config.head, 64, 10, **config.head_options)
@@ -266,11 +265,3 @@ def _backbones(like: str) -> set[str] | None:
         for name in models.list_models()
         if "/" not in name and models.get_model_builder(name).__module__.count(".") == 2
     }
-
-
-def _check_data(config: TrainConfig, where: str) -> None:
-    pack = data_root(config.root) / f"{config.data}.npz"
-    known = config.data in KNOWN or Path(config.data).expanduser().exists() or pack.is_file()
-    if not known:
-        near = near_sources(config.data, config.root)
-        check_choice(f"data set in {where}", config.data, {*KNOWN, *near})

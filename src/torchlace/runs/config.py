@@ -215,8 +215,8 @@ class TrainConfig:
     @property
     def mixed_size(self) -> tuple[int, int]:
         """Height and width that image files of different sizes are brought to."""
-        from torchlace.data.augment import PAPER_RESIZE
         from torchlace.data.load import MIXED_SIZE
+        from torchlace.data.transforms import PAPER_RESIZE
 
         return (PAPER_RESIZE, PAPER_RESIZE) if self.protocol == "paper" else MIXED_SIZE
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchlace._device import named_device
 from torchlace.data import ImageData, Prepare, load_data
-from torchlace.data.augment import PAPER_CROP, PAPER_RESIZE
+from torchlace.data.transforms import PAPER_CROP, PAPER_RESIZE
 from torchlace.models import Classifier
 from torchlace.runs.config import TrainConfig
 from torchlace.runs.run import Run, RunError, damaged

@@ -13,11 +13,11 @@ from torch import Tensor
 from torchlace._reporter import Reporter
 from torchlace._text import counted, setting
 from torchlace.data import (
-    KNOWN,
     Augment,
     Images,
     MemoryImages,
     Prepare,
+    data_names,
     load_data,
     protocol_transforms,
     stratified_split,
@@ -47,7 +47,7 @@ class Inputs:
             mixed_size=config.mixed_size,
             skip_bad=config.skip_bad,
         )
-        if config.data in KNOWN and Path(config.data).exists():
+        if config.data in data_names() and Path(config.data).exists():
             reporter.message(
                 f"note: {config.data} is the data set of that name; "
                 f"{setting('data', f'./{config.data}')} is what lies here"

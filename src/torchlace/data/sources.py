@@ -1,0 +1,240 @@
+"""What a name of data stands for: a known set, a registered one, a pack or a path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchlace._registry import Registry, registered
+from torchlace._text import setting
+from torchlace._values import check_choice, nearest
+from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.images import ImageData, stratified_split
+from torchlace.data.packs import data_root
+
+# Sets of which a mirrored image no longer shows its class, known by name or usually called so.
+NEVER_MIRRORED = frozenset({"digits", "svhn", "mnist", "emnist", "kmnist", "qmnist", "usps"})
+_FILES = (".npz", ".csv")
+
+
+@dataclass(frozen=True)
+class KnownData:
+    """A set that is known by name.
+
+    Attributes:
+        title: what it is.
+        pack: name of the pack that holds it; None where it needs none.
+        shape: channels, height, width.
+        train: number of training images.
+        test: number of test images.
+        class_names: a name for each label.
+        digests: digest of the set → what a set with this digest is.
+        official: whether ``digests`` holds that of the official images, so that another digest
+            means that something is wrong.
+    """
+
+    title: str
+    pack: str | None
+    shape: tuple[int, int, int]
+    train: int
+    test: int
+    class_names: tuple[str, ...]
+    digests: dict[str, str]
+    official: bool = True
+
+
+_OFFICIAL = "the complete official images"
+_RECUT = "cut anew from the full-number photographs, not the official crops"
+_DIGITS = tuple("0123456789")
+_FASHION = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+_CIFAR10 = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
+_COARSE = (
+    "aquatic_mammals,fish,flowers,food_containers,fruit_and_vegetables,"
+    "household_electrical_devices,household_furniture,insects,large_carnivores,"
+    "large_man-made_outdoor_things,large_natural_outdoor_scenes,large_omnivores_and_herbivores,"
+    "medium_mammals,non-insect_invertebrates,people,reptiles,small_mammals,trees,vehicles_1,"
+    "vehicles_2"
+)
+_FINE = (
+    "apple,aquarium_fish,baby,bear,beaver,bed,bee,beetle,bicycle,bottle,bowl,boy,bridge,bus,"
+    "butterfly,camel,can,castle,caterpillar,cattle,chair,chimpanzee,clock,cloud,cockroach,"
+    "couch,crab,crocodile,cup,dinosaur,dolphin,elephant,flatfish,forest,fox,girl,hamster,"
+    "house,kangaroo,keyboard,lamp,lawn_mower,leopard,lion,lizard,lobster,man,maple_tree,"
+    "motorcycle,mountain,mouse,mushroom,oak_tree,orange,orchid,otter,palm_tree,pear,"
+    "pickup_truck,pine_tree,plain,plate,poppy,porcupine,possum,rabbit,raccoon,ray,road,"
+    "rocket,rose,sea,seal,shark,shrew,skunk,skyscraper,snail,snake,spider,squirrel,streetcar,"
+    "sunflower,sweet_pepper,table,tank,telephone,television,tiger,tractor,train,trout,tulip,"
+    "turtle,wardrobe,whale,willow_tree,wolf,woman,worm"
+)
+# fmt: off
+KNOWN = {
+    "digits": KnownData(
+        "handwritten digits of scikit-learn", None, (1, 8, 8), 1438, 359, _DIGITS,
+        {"d8e9ef73262f687205fddd3cf1d57cb4": "scikit-learn's digits with the fixed test split"}),
+    "fashion_mnist": KnownData(
+        "Zalando's articles of clothing", "fashion_mnist", (1, 28, 28), 60_000, 10_000,
+        tuple(_FASHION.split(",")), {"1c4310f752a00e01ec7a2d8af06bfda4": _OFFICIAL}),
+    "cifar10": KnownData(
+        "small photographs of 10 kinds", "cifar10", (3, 32, 32), 50_000, 10_000,
+        tuple(_CIFAR10.split(",")), {"a44536025f78bb27741aebd88f7c9918": _OFFICIAL}),
+    "svhn": KnownData(
+        "house numbers, cropped to a digit", "svhn", (3, 32, 32), 73_257, 26_032, _DIGITS,
+        {"af6f0b3f38de63cb7e4ee122a0b309b8": _RECUT}, official=False),
+    "cifar100": KnownData(
+        "small photographs of 100 kinds", "cifar100", (3, 32, 32), 50_000, 10_000,
+        tuple(_FINE.split(",")), {"a4289bfa40c18ada5b5f8d229035269d": _OFFICIAL}),
+    "cifar100-coarse": KnownData(
+        "the same photographs in 20 groups", "cifar100", (3, 32, 32), 50_000, 10_000,
+        tuple(_COARSE.split(",")), {"5ef750ea98cb6868e418c416c3e4683f": _OFFICIAL}),
+}
+# fmt: on
+
+# What brings the images of a set that needs no pack: all of it, or the arrays that a pack has.
+Loader = Callable[[], ImageData | Mapping[str, Any]]
+
+
+def _digits() -> Mapping[str, Any]:
+    """The 1,797 digits of scikit-learn, their 17 grey levels spread over 0 to 255."""
+    bunch = require("sklearn.datasets", "scikit-learn", "the data set digits").load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+    rest, held_out = stratified_split(torch.from_numpy(bunch.target), 0.2, seed=0)
+    arrays = {"x_train": images[rest], "y_train": bunch.target[rest]}
+    return {**arrays, "x_test": images[held_out], "y_test": bunch.target[held_out]}
+
+
+LOADERS: Registry[Loader] = Registry("data set", {"digits": _digits})
+
+
+def register(name: str, loader: Loader | None = None) -> Any:
+    """Add a data set of your own, found by this name wherever a source is named.
+
+    Args:
+        name: what it is called; a name that is known or registered already is an error.
+        loader: called without arguments each time the set is loaded. It returns an
+            :class:`ImageData`, or a dictionary of the arrays of a pack: ``x_train``, ``y_train``,
+            ``x_test``, ``y_test`` and, optionally, ``class_names``; without ``x_test`` and
+            ``y_test``, test images are drawn. None to use this as a decorator.
+
+    Example:
+        >>> import torch
+        >>> from torchlace.data import load_data
+        >>> @register("noise")
+        ... def noise():
+        ...     images = torch.randint(256, (40, 8, 8), dtype=torch.uint8)
+        ...     return {"x_train": images, "y_train": torch.arange(40) % 2}
+        >>> data = load_data("noise")
+        >>> len(data.train), len(data.test), data.class_names
+        (32, 8, ('0', '1'))
+        >>> LOADERS.forget("noise")
+    """
+    if name in KNOWN:
+        raise ValueError(f"{name} is a known data set: register yours by another name")
+    return registered(LOADERS, name, loader)
+
+
+def data_names() -> list[str]:
+    """Names of all data sets: those known from the start, then those that were registered.
+
+    Example:
+        >>> data_names()[:3]
+        ['digits', 'fashion_mnist', 'cifar10']
+    """
+    return [*KNOWN, *(name for name in LOADERS if name not in KNOWN)]
+
+
+def identify(digest: str) -> tuple[str, str] | None:
+    """Name and description of the known set with this digest, or None."""
+    for name, known in KNOWN.items():
+        if digest in known.digests:
+            return name, known.digests[digest]
+    return None
+
+
+def absolute_source(source: str) -> str:
+    """The same source of :func:`load_data` from any folder: paths made absolute, names left alone.
+
+    Example:
+        >>> absolute_source("cifar10"), absolute_source("/")
+        ('cifar10', '/')
+    """
+    path = Path(source).expanduser()
+    return source if source in data_names() or not path.exists() else os.path.abspath(path)
+
+
+def near_sources(name: str, root: Path | str | None = None) -> list[str]:
+    """Sets, packs and paths whose names are like this one, for messages.
+
+    Example:
+        >>> near_sources("CIFAR-10")[0]
+        'cifar10'
+    """
+    path = Path(name).expanduser()
+    try:
+        beside = [each for each in sorted(path.parent.iterdir()) if not each.name.startswith(".")]
+    except OSError:
+        beside = []
+    found = {each.name: str(each) for each in beside if each.is_dir() or each.suffix in _FILES}
+    packs = (pack.stem for pack in data_root(root).glob("*.npz"))
+    found |= {each: each for each in (*packs, *data_names())}
+    return [found[each] for each in nearest(path.name, found, alike=0.6)]
+
+
+def check_source(source: str, root: Path | str | None = None, *, what: str = "data set") -> str:
+    """Return ``source`` if it names a set, a pack or a path, or raise with the nearest ones.
+
+    Nothing is loaded: the pack of a known set may have to be fetched yet.
+
+    Args:
+        source: name or path, see :func:`load_data`.
+        root: where packs live, likewise.
+        what: how the message calls it.
+
+    Example:
+        >>> check_source("cifar10")
+        'cifar10'
+    """
+    pack = data_root(root) / f"{source}.npz"
+    if source in data_names() or Path(source).expanduser().exists() or pack.is_file():
+        return source
+    return check_choice(what, source, {*data_names(), *near_sources(source, root)})
+
+
+def find_loader(name: str) -> Loader | None:
+    """What loads a set that was registered, or the digits; None for what is read from files."""
+    packed = name in KNOWN and KNOWN[name].pack is not None
+    return LOADERS[name] if name in LOADERS and not packed else None
+
+
+def find_files(name: str, root: Path) -> Path:
+    """The pack of a known set, or whichever pack, folder or CSV is meant by a name or path."""
+    if name in KNOWN:
+        path = root / f"{KNOWN[name].pack}.npz"
+        if not path.is_file():
+            here = ""
+            if Path(name).exists():
+                here = f"; the {name} here is meant by {setting('data', f'./{name}')}"
+            raise MissingDataError(
+                f"no {path}: get it by `torchlace data fetch {KNOWN[name].pack}`, or from a copy "
+                f"you have by `torchlace data import SOURCE --name {KNOWN[name].pack}`; "
+                f"{setting('root')} or TORCHLACE_DATA says where packs live{here}"
+            )
+        return path
+    path, pack = Path(name).expanduser(), root / f"{name}.npz"
+    if path.is_dir() or (path.is_file() and path.suffix.lower() in _FILES):
+        return path
+    if path.is_file():
+        raise DataError(f"{path}: neither a folder of class folders nor a .npz nor a .csv")
+    if pack.is_file():
+        return pack
+    near = near_sources(name, root)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise MissingDataError(
+        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}, and no set of that "
+        f"name is registered. Known: {', '.join(data_names())}"
+    )
