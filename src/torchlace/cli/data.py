@@ -33,7 +33,6 @@ Name = Annotated[
     str,
     typer.Argument(
         help="A known or registered name, a pack, a folder, a CSV or a .npz.",
-       ,
         autocompletion=among(*DATA),
     ),
 ]
