@@ -399,7 +399,7 @@ def test_columns_of_a_csv_are_separated_as_its_first_line_says(mark, quote, tmp_
     found = list_csv(tmp_path / "a.csv")
     assert [path.name for path in found.paths] == ["a,b;c.png", "d.png", "e.png"]
     assert found.class_names == ("cat, big", "dog;")
-    assert found.testing == (False, False, True)
+    assert found.testing.tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(

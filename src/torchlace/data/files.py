@@ -6,15 +6,14 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchlace._text import is_text, listed, shown
-from torchlace.data.decode import Header, decode_image, read_header, verify_image
+from torchlace.data.decode import decode_image, read_header, verify_image
 from torchlace.data.errors import BadImage, BadImagesError, DataError
 from torchlace.data.images import FileImages, Images, MemoryImages
 
@@ -36,24 +35,15 @@ _LARGEST = 512
 Row = tuple[Path, str, str]
 # All listed images, the indices of those that can be used, and those that can't.
 Collected = tuple[Images, Tensor, tuple[BadImage, ...]]
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Labelled image files.
+class Listing(NamedTuple):
+    """Labelled image files; ``testing`` says which are test images, where the source says it."""
 
-    Attributes:
-        paths: the files.
-        labels: index into ``class_names`` of each.
-        testing: whether each is a test image; None where the source doesn't say.
-        class_names: a name for each label.
-    """
-
-    paths: tuple[Path, ...]
-    labels: tuple[int, ...]
-    testing: tuple[bool, ...] | None
+    paths: list[Path]
+    labels: Tensor
+    testing: Tensor | None
     class_names: tuple[str, ...]
 
 
@@ -64,10 +54,8 @@ def list_folder(folder: Path) -> Listing:
     the validation images are drawn. Other usual names of these parts are understood too. Hidden
     files and those without an image's suffix don't count.
     """
-    parts = _part_folders(folder)
-    if parts is None:
-        return _listing(_class_files(folder), folder)
-    rows = [(path, name, part) for sub, part in parts for path, name, _ in _class_files(sub)]
+    parts = _part_folders(folder) or [(folder, "")]
+    rows = [(path, name, part) for sub, part in parts for path, name in _class_files(sub)]
     return _listing(rows, folder)
 
 
@@ -113,35 +101,53 @@ def collect(
     Raises:
         BadImagesError: if some can't be used and ``skip_bad`` is False.
     """
-    headers = _each(read_header, listing.paths)
-    good = [index for index, header in enumerate(headers) if isinstance(header, Header)]
-    known = [header for header in headers if isinstance(header, Header)]
-    channels = 1 if all(header.grey for header in known) else 3
-    shape = _common_size(known, mixed_size) if size is None else (size, size)
-    labels = torch.tensor(listing.labels)
-    if len(headers) * channels * shape[0] * shape[1] <= memory_limit:
-        pixels = torch.zeros(len(headers), channels, *shape, dtype=torch.uint8)
-        images: Images = MemoryImages(pixels, labels)
+    paths = listing.paths
+    headers, bad = _each(lambda index: read_header(paths[index]), range(len(paths)))
+    channels = 1 if all(header.grey for header in headers.values()) else 3
+    sizes = {(header.height, header.width) for header in headers.values()}
+    alike = len(sizes) == 1 and max(*min(sizes)) <= _LARGEST
+    shape = (size, size) if size is not None else min(sizes) if alike else mixed_size
+    in_memory = len(paths) * channels * shape[0] * shape[1] <= memory_limit
+    pixels = torch.zeros(len(paths) if in_memory else 0, channels, *shape, dtype=torch.uint8)
 
-        def look(index: int) -> None:
-            pixels[index] = decode_image(listing.paths[index], channels=channels, size=shape)
-    else:
-        images = FileImages(listing.paths, labels, channels, shape, skip_bad=skip_bad)
+    def look(index: int) -> None:
+        if in_memory:
+            pixels[index] = decode_image(paths[index], channels=channels, size=shape)
+        else:
+            verify_image(paths[index])
 
-        def look(index: int) -> None:
-            verify_image(listing.paths[index])
-
-    looked = dict(zip(good, _each(look, good), strict=True))
-    found = [looked.get(index, header) for index, header in enumerate(headers)]
-    bad = tuple(each for each in found if isinstance(each, BadImage))
+    good, more = _each(look, list(headers))
+    bad = dict(sorted({**bad, **more}.items()))
     if bad and not skip_bad:
-        raise BadImagesError.of(bad)
-    kept = [index for index, each in enumerate(found) if not isinstance(each, BadImage)]
-    return images, torch.tensor(kept, dtype=torch.int64), bad
+        raise BadImagesError.of(list(bad.values()))
+    images: Images = (
+        MemoryImages(pixels, listing.labels)
+        if in_memory
+        else FileImages(paths, listing.labels, channels, shape, skip_bad=skip_bad)
+    )
+    return images, torch.tensor(list(good), dtype=torch.int64), tuple(bad.values())
+
+
+def _each(
+    function: Callable[[int], Result], indices: Sequence[int]
+) -> tuple[dict[int, Result], dict[int, BadImage]]:
+    """What a function makes of every file, and what is wrong with the others, by index."""
+
+    def guarded(index: int) -> Result | BadImage:
+        try:
+            return function(index)
+        except BadImagesError as error:
+            return error.bad[0]
+
+    # In threads: Pillow decodes without Python's lock.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        found = dict(zip(indices, pool.map(guarded, indices), strict=True))
+    bad = {index: each for index, each in found.items() if isinstance(each, BadImage)}
+    return {i: each for i, each in found.items() if not isinstance(each, BadImage)}, bad
 
 
 def _part_folders(folder: Path) -> list[tuple[Path, str]] | None:
-    """Subfolders that are parts of a split rather than classes."""
+    """Subfolders that are parts of a split, and which; None where they are classes."""
     named = [(sub, _part(sub.name)) for sub in _subfolders(folder)]
     classes = {sub.name: {each.name for each in _subfolders(sub)} for sub, _ in named}
     train = next((sub.name for sub, part in named if part == "train" and classes[sub.name]), None)
@@ -174,7 +180,7 @@ def _part(name: str) -> str:
     return next((part for part, names in _PARTS.items() if plain in names), "")
 
 
-def _class_files(folder: Path) -> list[Row]:
+def _class_files(folder: Path) -> list[tuple[Path, str]]:
     classes = _subfolders(folder)
     if not classes:
         raise DataError(
@@ -194,7 +200,7 @@ def _class_files(folder: Path) -> list[Row]:
             f"{folder}: no images in the class folders {listed(empty)}; remove them, or is it "
             f"another kind of file? Known: {' '.join(sorted(SUFFIXES))}"
         )
-    return [(path, name, "") for name, paths in files.items() for path in paths]
+    return [(path, name) for name, paths in files.items() for path in paths]
 
 
 def _csv_columns(line: str, path: Path) -> tuple[str, list[str]]:
@@ -224,8 +230,7 @@ def _csv_row(row: dict[Any, Any], path: Path, line: int, separator: str) -> Row:
             f"{path}, line {line}: more columns than the first line names; put quotes around a "
             f"path or label that holds {_MARKS[separator]}"
         )
-    file, label = (row["path"] or "").strip(), (row["label"] or "").strip()
-    split = (row.get("split") or "").strip()
+    file, label, split = ((row.get(key) or "").strip() for key in ("path", "label", "split"))
     part = _part(split)
     if not file or not label:
         raise DataError(
@@ -240,28 +245,23 @@ def _csv_row(row: dict[Any, Any], path: Path, line: int, separator: str) -> Row:
 def _listing(rows: Sequence[Row], source: Path) -> Listing:
     if not rows:
         raise DataError(f"{source}: no images")
-    held_out = next((part for part in ("test", "val") if any(p == part for *_, p in rows)), None)
-    testing = None if held_out is None else tuple(part == held_out for *_, part in rows)
-    names = _class_order({name for _, name, _ in rows})
+    paths, labels, parts = zip(*rows, strict=True)
+    names = sorted(set(labels))
+    if all(name.isdecimal() for name in names):
+        names.sort(key=int)
     if len(names) < 2:
         raise DataError(f"{source}: only one class, {names[0]!r}; there is nothing to tell apart")
-    if testing is not None:
-        trained = {name for (_, name, _), test in zip(rows, testing, strict=True) if not test}
-        unknown = [name for name in names if name not in trained]
-        if unknown:
-            raise DataError(
-                f"{source}: no training images of the classes {listed(unknown)}, only test images"
-            )
+    held_out = next((part for part in ("test", "val") if part in parts), None)
+    trained = {name for _, name, part in rows if part != held_out}
+    unknown = [name for name in names if name not in trained]
+    if unknown:
+        raise DataError(
+            f"{source}: no training images of the classes {listed(unknown)}, only test images"
+        )
     index = {name: label for label, name in enumerate(names)}
-    labels = tuple(index[name] for _, name, _ in rows)
-    return Listing(tuple(path for path, *_ in rows), labels, testing, names)
-
-
-def _class_order(names: Iterable[str]) -> tuple[str, ...]:
-    ordered = sorted(names)
-    if all(name.isdecimal() for name in ordered):
-        ordered.sort(key=int)
-    return tuple(ordered)
+    numbers = torch.tensor([index[name] for name in labels])
+    testing = None if held_out is None else torch.tensor([part == held_out for part in parts])
+    return Listing(list(paths), numbers, testing, tuple(names))
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -271,22 +271,3 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _visible(parts: Iterable[str]) -> bool:
     return not any(part.startswith(".") or part == "__MACOSX" for part in parts)
-
-
-def _common_size(headers: Sequence[Header], mixed_size: tuple[int, int]) -> tuple[int, int]:
-    sizes = {(header.height, header.width) for header in headers}
-    alike = len(sizes) == 1 and max(max(size) for size in sizes) <= _LARGEST
-    return sizes.pop() if alike else mixed_size
-
-
-def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | BadImage]:
-    """``function`` of every item, in threads: Pillow decodes without Python's lock."""
-
-    def guarded(item: Item) -> Result | BadImage:
-        try:
-            return function(item)
-        except BadImagesError as error:
-            return error.bad[0]
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(guarded, items))

@@ -232,7 +232,7 @@ def _from_files(
     if listing.testing is None:
         rest, held_out = stratified_split(labels, test_fraction, seed)
     else:
-        testing = torch.tensor(listing.testing)[good]
+        testing = listing.testing[good]
         rest, held_out = (~testing).nonzero().flatten(), testing.nonzero().flatten()
     counts = torch.bincount(labels[rest], minlength=len(listing.class_names)).tolist()
     if 0 in counts:
