@@ -97,7 +97,7 @@ def check_data(
     )
     hashes, test_hashes = image_hashes(data.train), image_hashes(data.test)
     trained = set(hashes)
-    name, identity = identify(data.digest) or (None, None)
+    known, identity = identify(data.digest) or (None, None)
     report = CheckReport(
         data.name,
         len(data.train),
@@ -110,8 +110,14 @@ def check_data(
         data.digest,
         identity,
     )
-    _look_at_classes(report)
-    _compare(report, name)
+    for part, counts in (("training", train), ("test", test)):
+        empty = [name for name, count in zip(data.class_names, counts, strict=True) if not count]
+        if empty:
+            place = report.problems if part == "training" else report.notes
+            place.append(f"no {part} images of {listed(empty)}")
+    if min(train) and max(train) >= 10 * min(train):
+        report.notes.append(f"unbalanced: {min(train)} to {max(train)} training images a class")
+    _compare(report, known)
     if report.duplicates:
         # Some official sets hold a few; that is worth knowing, but nothing to repair.
         place = report.problems if identity is None else report.notes
@@ -166,17 +172,6 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     path = Path(path)
     write_whole(path, lambda file: sheet.save(file, format="PNG"), DataError, folders=True)
     return path
-
-
-def _look_at_classes(report: CheckReport) -> None:
-    for part, counts in (("training", report.train_counts), ("test", report.test_counts)):
-        empty = [name for name, count in zip(report.class_names, counts, strict=True) if not count]
-        if empty:
-            place = report.problems if part == "training" else report.notes
-            place.append(f"no {part} images of {listed(empty)}")
-    most, least = max(report.train_counts), min(report.train_counts)
-    if least and most >= 10 * least:
-        report.notes.append(f"unbalanced: {least} to {most} training images a class")
 
 
 def _compare(report: CheckReport, identity: str | None) -> None:

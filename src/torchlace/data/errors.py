@@ -23,12 +23,7 @@ class MissingDataError(DataError, FileNotFoundError):
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image file that can't be used.
-
-    Attributes:
-        path: the file.
-        reason: what is wrong with it.
-    """
+    """An image file that can't be used, and what is wrong with it."""
 
     path: Path
     reason: str

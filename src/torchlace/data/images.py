@@ -41,7 +41,20 @@ class Images(Protocol):
         ...
 
 
-class MemoryImages:
+class _Labelled:
+    """What images have in common, wherever they are."""
+
+    labels: Tensor
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)}, shape={self.shape})"
+
+
+class MemoryImages(_Labelled):
     """Images held in memory.
 
     Args:
@@ -67,30 +80,20 @@ class MemoryImages:
             )
         self.images = images.contiguous()
         self.labels = labels.to(torch.int64)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of every image."""
-        channels, height, width = self.images.shape[1:]
-        return channels, height, width
+        channels, height, width = images.shape[1:]
+        self.shape = channels, height, width
 
     @property
     def nbytes(self) -> int:
         """Bytes that the images take."""
         return self.images.nbytes
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def batch(self, indices: Tensor) -> Tensor:
         """The images at ``indices``, (n, C, H, W), uint8."""
         return self.images[indices]
 
-    def __repr__(self) -> str:
-        return f"MemoryImages({len(self)}, shape={self.shape})"
 
-
-class FileImages(Dataset[tuple[Tensor, int]]):
+class FileImages(_Labelled, Dataset[tuple[Tensor, int]]):
     """Labelled image files, decoded on demand; a dataset for :class:`torch.utils.data.DataLoader`.
 
     Args:
@@ -131,9 +134,6 @@ class FileImages(Dataset[tuple[Tensor, int]]):
         self.shape = (channels, *size)
         self.skip_bad = skip_bad
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """The image, (C, H, W), uint8, and its label."""
         label = int(self.labels[index])
@@ -163,9 +163,6 @@ class FileImages(Dataset[tuple[Tensor, int]]):
             except BadImagesError:
                 continue
         raise DataError(f"no readable image is left of class {label}")
-
-    def __repr__(self) -> str:
-        return f"FileImages({len(self)}, shape={self.shape})"
 
 
 @dataclass(frozen=True)

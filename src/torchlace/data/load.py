@@ -204,7 +204,8 @@ def _from_arrays(
     given = () if suffix else arrays.get("class_names", arrays.get("fine_names", ()))
     known = KNOWN[name].class_names if name in KNOWN else ()
     names = _class_names(source, given, train, test, known)
-    return ImageData(name, train, test, names, _mirrored(name), drawn=drawn)
+    mirror = name.lower() not in NEVER_MIRRORED
+    return ImageData(name, train, test, names, mirror, drawn=drawn)
 
 
 def _class_names(
@@ -228,29 +229,22 @@ def _from_files(
     name: str, listing: Listing, collected: Collected, test_fraction: float, seed: int
 ) -> ImageData:
     images, good, bad = collected
-    labels = images.labels[good]
     if listing.testing is None:
-        rest, held_out = stratified_split(labels, test_fraction, seed)
+        split = stratified_split(images.labels[good], test_fraction, seed)
+        rest, held_out = (good[indices] for indices in split)
     else:
-        testing = listing.testing[good]
-        rest, held_out = (~testing).nonzero().flatten(), testing.nonzero().flatten()
-    counts = torch.bincount(labels[rest], minlength=len(listing.class_names)).tolist()
+        rest, held_out = good[~listing.testing[good]], good[listing.testing[good]]
+    counts = torch.bincount(images.labels[rest], minlength=len(listing.class_names)).tolist()
     if 0 in counts:
         raise DataError(
             f"{name}: no readable training image is left of the class "
             f"{listing.class_names[counts.index(0)]!r}; first of the others: {bad[0]}"
         )
-    train, test = (subset(images, good[part]) for part in (rest, held_out))
+    train, test = subset(images, rest), subset(images, held_out)
     _require_tests(name, test)
-    return ImageData(
-        name,
-        train,
-        test,
-        listing.class_names,
-        _mirrored(name),
-        skipped=tuple(map(str, bad)),
-        drawn=listing.testing is None,
-    )
+    mirror, drawn = name.lower() not in NEVER_MIRRORED, listing.testing is None
+    skipped = tuple(map(str, bad))
+    return ImageData(name, train, test, listing.class_names, mirror, "", skipped, drawn)
 
 
 def _finished(data: ImageData, size: int | None) -> ImageData:
@@ -267,10 +261,6 @@ def _finished(data: ImageData, size: int | None) -> ImageData:
         parts.append(MemoryImages(resized, images.labels))
     train, test = parts
     return dataclasses.replace(data, train=train, test=test, digest=digest_of(train, test))
-
-
-def _mirrored(name: str) -> bool:
-    return name.lower() not in NEVER_MIRRORED
 
 
 def _require_tests(source: str, test: Images) -> None:

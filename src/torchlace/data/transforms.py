@@ -57,14 +57,14 @@ class Prepare:
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 images, (N, C, H, W), as normalised float32 on the same device."""
-        return self._normalize(self._cut(self._enlarge(images)))
+        values = self._enlarge(images)
+        if self.crop is not None:
+            values = center_crop(values, self.crop, self.crop)
+        return self._normalize(values)
 
     def _enlarge(self, images: Tensor) -> Tensor:
         values = images.float()
         return values if self.resize is None else resize_shorter(values, self.resize)
-
-    def _cut(self, values: Tensor) -> Tensor:
-        return values if self.crop is None else center_crop(values, self.crop, self.crop)
 
     def _normalize(self, values: Tensor) -> Tensor:
         if values.shape[1] not in (1, len(self.mean)):
@@ -93,8 +93,7 @@ class Augment(Prepare):
     graph.)
 
     Args:
-        mean: of every channel, see :class:`Prepare`.
-        std: deviation of every channel, likewise.
+        mean, std: of every channel, see :class:`Prepare`.
         size: height and width that come out.
         mirror: whether half the images are mirrored.
         scale: bounds of the crop's share of the area.
@@ -170,9 +169,9 @@ def random_boxes(
     widths, heights = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
     first, found = fits.byte().argmax(dim=1, keepdim=True), fits.any(dim=1)
-    last_height, last_width = _central_crop(height, width, ratio)
-    w = torch.where(found, widths.gather(1, first).squeeze(1), last_width)
-    h = torch.where(found, heights.gather(1, first).squeeze(1), last_height)
+    # Where no try fits, torchvision cuts all that the bounds of the ratio allow from the middle.
+    w = torch.where(found, widths.gather(1, first)[:, 0], min(width, round(height * ratio[1])))
+    h = torch.where(found, heights.gather(1, first)[:, 0], min(height, round(width / ratio[0])))
     place_y, place_x = draws[:, 2 * _TRIES], draws[:, 2 * _TRIES + 1]
     top = torch.where(found, place_y * (height - h + 1), (height - h) / 2).floor()
     left = torch.where(found, place_x * (width - w + 1), (width - w) / 2).floor()
@@ -283,12 +282,3 @@ def _positions(start: Tensor, length: Tensor, count: int) -> Tensor:
     steps = torch.arange(count, device=start.device, dtype=start.dtype) + 0.5
     offset = steps * (length / count)[:, None] - 0.5
     return start[:, None] + torch.minimum(offset.clamp_min(0), (length - 1)[:, None])
-
-
-def _central_crop(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
-    """What torchvision cuts where no try fits: all that the bounds of the ratio allow."""
-    if width / height < ratio[0]:
-        return float(round(width / ratio[0])), float(width)
-    if width / height > ratio[1]:
-        return float(height), float(round(height * ratio[1]))
-    return float(height), float(width)
