@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from torchlace._text import counted
 from torchlace.cli.common import Command, number, plain_errors, print_json, print_table, say
 from torchlace.cli.completion import DATA, among
-
-if TYPE_CHECKING:
-    from torchlace.data import ImageData
 
 app = typer.Typer(
     name="data",
@@ -135,9 +132,10 @@ def show(
     with plain_errors():
         data = load_data(name, root, skip_bad=skip_bad)
         path = contact_sheet(data, out or Path(f"{data.name}.png"))
-    facts = _facts(data)
+    facts = data.summary()
     if as_json:
-        print_json({**facts, "sheet": str(path)}, indent=1)
+        more = {"mirror": data.mirror, "skipped": data.skipped, "sheet": str(path)}
+        print_json({**facts, **more}, indent=1)
         return
     _print_summary(facts)
     if data.skipped:
@@ -169,22 +167,6 @@ def _sets(place: Path) -> list[tuple[str, int | None, int | None, str, str]]:
 
 def _size(path: Path) -> str:
     return f"{path.stat().st_size / 2**20:,.0f} MiB"
-
-
-def _facts(data: ImageData) -> dict[str, Any]:
-    counts = [part.labels.bincount(minlength=data.num_classes) for part in (data.train, data.test)]
-    return {
-        "name": data.name,
-        "train": len(data.train),
-        "test": len(data.test),
-        "shape": data.train.shape,
-        "class_names": data.class_names,
-        "train_counts": counts[0].tolist(),
-        "test_counts": counts[1].tolist(),
-        "digest": data.digest,
-        "mirror": data.mirror,
-        "skipped": data.skipped,
-    }
 
 
 def _print_summary(facts: dict[str, Any]) -> None:

@@ -91,25 +91,15 @@ def check_data(
         raise
     except DataError as error:
         return CheckReport(str(source), problems=[str(error)])
-    train, test = (
-        tuple(torch.bincount(part.labels, minlength=data.num_classes).tolist())
-        for part in (data.train, data.test)
-    )
     hashes, test_hashes = image_hashes(data.train), image_hashes(data.test)
     trained = set(hashes)
     known, identity = identify(data.digest) or (None, None)
     report = CheckReport(
-        data.name,
-        len(data.train),
-        len(data.test),
-        data.train.shape,
-        data.class_names,
-        train,
-        test,
-        sum(each in trained for each in test_hashes),
-        data.digest,
-        identity,
+        **data.summary(),
+        duplicates=sum(each in trained for each in test_hashes),
+        identity=identity,
     )
+    train, test = report.train_counts, report.test_counts
     for part, counts in (("training", train), ("test", test)):
         empty = [name for name, count in zip(data.class_names, counts, strict=True) if not count]
         if empty:

@@ -86,8 +86,7 @@ def _read_cifar_binary(kind: _Cifar, files: Files) -> Arrays:
 
     arrays = _cifar_arrays(kind, read)
     if kind.binary_names in files:
-        names = files[kind.binary_names]().decode("latin1").split()
-        arrays["class_names"] = np.array(names)
+        arrays["class_names"] = np.array(files[kind.binary_names]().decode("latin1").split())
     return arrays
 
 
@@ -192,10 +191,7 @@ class _Recorded:
 
 def _stand_ins() -> dict[tuple[str, str], Callable[..., object]]:
     # New ones for every file: a pickle can set attributes of what it is given.
-    class Array(_Recorded):
-        pass
-
-    class Kind(_Recorded):
+    class Recorded(_Recorded):
         pass
 
     def encode(text: str, encoding: str = "latin1") -> bytes:
@@ -204,9 +200,9 @@ def _stand_ins() -> dict[tuple[str, str], Callable[..., object]]:
         return text.encode("latin1")
 
     return {
-        ("numpy.core.multiarray", "_reconstruct"): lambda *_: Array(),
+        ("numpy.core.multiarray", "_reconstruct"): lambda *_: Recorded(),
         ("numpy", "ndarray"): lambda *_: None,
-        ("numpy", "dtype"): Kind,
+        ("numpy", "dtype"): Recorded,
         ("_codecs", "encode"): encode,
     }
 

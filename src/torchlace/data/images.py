@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -206,6 +206,18 @@ class ImageData:
     def size(self) -> tuple[int, int]:
         """Height and width of the images."""
         return self.train.shape[1:]
+
+    def summary(self) -> dict[str, Any]:
+        """Names, shape, digest and counts, the latter also of every class in its order."""
+        train, test = (
+            tuple(torch.bincount(part.labels, minlength=self.num_classes).tolist())
+            for part in (self.train, self.test)
+        )
+        return {
+            **{"name": self.name, "train": len(self.train), "test": len(self.test)},
+            **{"shape": self.train.shape, "class_names": self.class_names},
+            **{"train_counts": train, "test_counts": test, "digest": self.digest},
+        }
 
 
 def subset(images: Images, indices: Tensor) -> Images:

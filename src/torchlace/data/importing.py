@@ -80,10 +80,8 @@ def import_data(
     name = name or found
     if name is None:
         raise DataError(f"{source}: the files don't say which set they are; give {setting('name')}")
-    known = KNOWN.get(name)
-    if name in data_names() and (
-        known is None or known.pack != name
-    ):  # it would never be looked at
+    packed = name in KNOWN and KNOWN[name].pack == name
+    if name in data_names() and not packed:  # it would never be looked at
         raise DataError(f"a pack can't be called {name!r}: that is read from elsewhere")
     if not _NAME.fullmatch(name):
         raise DataError(f"a pack can't be called {name!r}; use letters, digits, '-', '_' and '.'")
@@ -156,22 +154,24 @@ def _official_files(datasets: Any, pack: str) -> list[tuple[str, str, str]]:
 
 def _read_source(source: Path, *, size: int | None, skip_bad: bool) -> tuple[Arrays, str | None]:
     """Arrays of a pack from files in a known layout, and the name of the set if they tell."""
-    found = None
-    if source.name.endswith(_ARCHIVES):
-        found = _recognise(_archive_files(source), source)
-    elif source.suffix.lower() == ".npz":
+    suffix = source.suffix.lower()
+    if suffix == ".npz":
         return read_pack(source), source.stem
-    elif source.is_file() and source.suffix.lower() != ".csv":
-        found = _recognise(_folder_files(source.parent), source.parent)
-    elif source.is_dir():
+    if source.is_dir():
         found = _search(source)
+    elif suffix == ".csv":
+        found = None
+    else:
+        archive = source.name.endswith(_ARCHIVES)
+        files = _archive_files(source) if archive else _folder_files(source.parent)
+        found = _recognise(files, source if archive else source.parent)
+        if found is None:
+            raise DataError(
+                f"{source}: no layout that is known; CIFAR, SVHN, IDX, class folders, a CSV of "
+                "paths and labels or a .npz are"
+            )
     if found is not None:
         return found
-    if source.is_file() and source.suffix.lower() != ".csv":
-        raise DataError(
-            f"{source}: no layout that is known; CIFAR, SVHN, IDX, class folders, a CSV of paths "
-            "and labels or a .npz are"
-        )
     return _pack(load_data(source.absolute(), size=size, skip_bad=skip_bad)), source.resolve().stem
 
 

@@ -99,9 +99,9 @@ def write_pack(path: Path | str, arrays: Mapping[str, npt.NDArray[Any]]) -> Path
 
 def check_arrays(arrays: Arrays, source: object, held: Sequence[str] = ()) -> None:
     """Raise where arrays are not those of a pack; ``held``: what else there was."""
-    for part in ("train", "test"):
-        if part == "train" or "x_test" in arrays or "y_test" in arrays:
-            _check_part(arrays, part, source, held or sorted(arrays))
+    _check_part(arrays, "train", source, held or sorted(arrays))
+    if "x_test" in arrays or "y_test" in arrays:
+        _check_part(arrays, "test", source, held or sorted(arrays))
     for key in ("class_names", "fine_names"):
         if key in arrays:
             check_names(arrays[key], key, source)

@@ -28,12 +28,9 @@ class KnownData:
     """A set that is known by name.
 
     Attributes:
-        title: what it is.
         pack: name of the pack that holds it; None where it needs none.
         shape: channels, height, width.
-        train: number of training images.
-        test: number of test images.
-        class_names: a name for each label.
+        train, test: numbers of images.
         digests: digest of the set → what a set with this digest is.
         official: whether ``digests`` holds that of the official images, so that another digest
             means that something is wrong.
@@ -188,12 +185,8 @@ def near_sources(name: str, root: Path | str | None = None) -> list[str]:
 def check_source(source: str, root: Path | str | None = None, *, what: str = "data set") -> str:
     """Return ``source`` if it names a set, a pack or a path, or raise with the nearest ones.
 
-    Nothing is loaded: the pack of a known set may have to be fetched yet.
-
-    Args:
-        source: name or path, see :func:`load_data`.
-        root: where packs live, likewise.
-        what: how the message calls it.
+    Nothing is loaded, and the pack of a known set may have to be fetched yet. ``what`` is how the
+    message calls the source.
 
     Example:
         >>> check_source("cifar10")
