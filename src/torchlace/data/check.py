@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _CELL, _GAP, _MARGIN, _TEXT = 64, 4, 12, 14
-_LABEL_WIDTH = 260
-_MOST_CLASSES = 100
+_MOST_CLASSES, _LETTERS = 100, 32
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,8 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     # Small images are enlarged by a whole number, so that their pixels stay square.
     cell = _CELL // side * side or _CELL
     step = cell + _GAP
-    labels = [_shorten(shown(name), font.getlength) for name in data.class_names[:_MOST_CLASSES]]
+    names = [shown(name) for name in data.class_names[:_MOST_CLASSES]]
+    labels = [name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…" for name in names]
     title = _title(data)
     left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels))
     top = 2 * _MARGIN + _TEXT
@@ -225,11 +224,3 @@ def _thumbnail(image: Tensor, side: int) -> Image.Image:
     cell = Image.new("RGB", (side, side), "white")
     cell.paste(picture.resize(size, method), ((side - size[0]) // 2, (side - size[1]) // 2))
     return cell
-
-
-def _shorten(name: str, length: Callable[[str], float]) -> str:
-    if length(name) <= _LABEL_WIDTH:
-        return name
-    while length(name + "…") > _LABEL_WIDTH:
-        name = name[:-1]
-    return name + "…"
