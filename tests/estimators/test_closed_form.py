@@ -13,16 +13,14 @@ from sklearn.linear_model import LogisticRegression
 
 import torchlace as tl
 from torchlace.estimators import HeadClassifier, LACEClassifier
-from torchlace.estimators.background import Spectrum
-from torchlace.estimators.calibration import calibrate
-from torchlace.estimators.moments import empty_moments, merge
-from torchlace.estimators.signatures import class_directions, fit_signatures
+from torchlace.estimators.samples import Samples, Spectrum, calibrate, empty_moments
+from torchlace.estimators.search import class_directions, fit_signatures
 
 
 def moments_of(*parts, classes=3):
     found = empty_moments(classes, parts[0].features)
     for part in parts:
-        found = merge(found, part)
+        found = found.merge(part)
     return found
 
 
@@ -137,8 +135,9 @@ def test_signatures_are_where_the_slope_vanishes():
     X, y = blobs(rows=300, spread=3.0)
     u = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
     y, w = torch.from_numpy(y), torch.ones(300, dtype=torch.float64)
-    start = class_directions(u, y, w, 3)
-    found = fit_signatures(u, y, w, start, 8.0, max_iter=500, tol=1e-9)
+    samples = Samples(u, y, w, w)
+    start = class_directions(u, samples, 3)
+    found = fit_signatures(u, samples, start, 8.0, max_iter=500, tol=1e-9)
     assert found.converged
     head = tl.NormFace(5, 3, scale=8.0, dtype=torch.float64)
     head.weight.data.copy_(found.signatures)
@@ -148,11 +147,15 @@ def test_signatures_are_where_the_slope_vanishes():
     assert head.loss(u, y) > torch.nn.functional.cross_entropy(8 * u @ found.signatures.T, y)
 
 
+def labelled(targets, weights, counts=None):
+    return Samples(targets, targets, weights if counts is None else counts, weights)
+
+
 def test_temperature_is_that_of_the_heads():
     torch.manual_seed(0)
     logits, targets = 5 * torch.randn(200, 4, dtype=torch.float64), torch.randint(4, (200,))
     expected = tl.heads.fit_temperature(logits, targets)
-    found = calibrate(logits, targets, torch.ones(200), 200.0)
+    found = calibrate(logits, labelled(targets, torch.ones(200)))
     assert found.temperature == pytest.approx(expected.item(), rel=1e-6)
 
 
@@ -161,13 +164,15 @@ def test_weights_of_a_temperature_are_repetitions():
     logits, targets = torch.randn(50, 4, dtype=torch.float64), torch.randint(4, (50,))
     counts = torch.randint(1, 4, (50,))
     repeated = logits.repeat_interleave(counts, 0), targets.repeat_interleave(counts)
-    once = calibrate(*repeated, torch.ones(int(counts.sum())), 50.0)
-    np.testing.assert_allclose(calibrate(logits, targets, counts, 50.0), once, rtol=1e-9)
+    same_size = (torch.arange(counts.sum()) < 50).double()
+    once = calibrate(repeated[0], labelled(repeated[1], torch.ones_like(same_size), same_size))
+    found = calibrate(logits, labelled(targets, counts, torch.ones(50)))
+    np.testing.assert_allclose(found, once, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("logits", "expected"), [([[3.0, 0.0]] * 4, 1e4), ([[0.0, 0.0]] * 4, 1.0)])
 def test_a_temperature_of_useless_logits(logits, expected):
-    found = calibrate(torch.tensor(logits), torch.ones(4).long(), torch.ones(4), 4.0)
+    found = calibrate(torch.tensor(logits), labelled(torch.ones(4).long(), torch.ones(4)))
     assert found.temperature == pytest.approx(expected)
     assert np.isfinite(found.loss)
 

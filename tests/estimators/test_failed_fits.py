@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from torchlace.estimators import HeadClassifier, LACEClassifier
-from torchlace.estimators.minibatch import Trainer
+from torchlace.estimators.head import Trainer
 
 X, Y = blobs()
 OTHER, _ = blobs(seed=1, width=4)

@@ -56,7 +56,8 @@ def detect(
         import numpy as np
 
         from torchlace._files import write_whole
-        from torchlace.detection.files import read_cube
+        from torchlace.detection.files import draw_scores, read_cube
+        from torchlace.detection.pixels import mask_empty
 
         _check_output("--out", out, ".npy", cube, target)
         if png is not None:
@@ -75,74 +76,33 @@ def detect(
             "device": device,
         }
         found = _make(detector, target, kept, pixels.shape[-1], convention, options)
-        pixels = pixels[..., kept] if drop_bands else pixels
-        known = _known(pixels, kept, drop_bands, window)
-        pixels = np.ma.getdata(pixels)
         with _words_of_the_command_line(kept, drop_bands):
-            scores = _scores(found, pixels, known)
+            pixels = mask_empty(pixels[..., kept] if drop_bands else pixels)
+            empty = int(np.ma.getmaskarray(pixels[..., 0]).sum())
+            if window is not None and empty:
+                raise ValueError(
+                    f"{counted(empty, 'pixel')} without data, which a window would slide over: cut "
+                    "the image to where data is, or leave --window out"
+                )
+            scores = np.ma.filled(found.fit(pixels).score_samples(pixels), np.nan)
             limits = np.atleast_1d(found.fitted_threshold_)
         write_whole(out, lambda file: np.save(file, scores))
         planes = scores.reshape(*pixels.shape[:-1], -1)
         if png is not None:
-            figure = _draw(planes, limits, detector)
+            figure = draw_scores(planes, limits, detector)
             write_whole(png, lambda file: figure.savefig(file, format="png"))
     for number, limit in enumerate(np.broadcast_to(limits, planes.shape[-1:])):
         plane = planes[..., number]
         place = tuple(map(int, np.unravel_index(np.nanargmax(plane), plane.shape)))
         name = f"target {number + 1}: " if planes.shape[-1] > 1 else ""
         say(
-            f"{name}{int((plane > limit).sum())} of {known.sum()} pixels above {limit:.6g}, "
-            f"false-alarm rate {false_alarm:g}; largest {np.nanmax(plane):.6g} at {place}"
+            f"{name}{int((plane > limit).sum())} of {(~np.isnan(plane)).sum()} pixels above "
+            f"{limit:.6g}, false-alarm rate {false_alarm:g}; largest {np.nanmax(plane):.6g} at "
+            f"{place}"
         )
-    if not known.all():
-        say(f"left out {counted(int((~known).sum()), 'pixel')} without data, NaN in {out}")
+    if empty:
+        say(f"left out {counted(empty, 'pixel')} without data, NaN in {out}")
     say(f"scores in {out}" + (f", map in {png}" if png is not None else ""))
-
-
-def _known(pixels: Any, kept: Any, dropped: str, window: Any) -> Any:
-    """Which pixels hold data: those neither NaN in every band nor masked in any."""
-    import numpy as np
-
-    values, mask = np.ma.getdata(pixels), np.ma.getmask(pixels)
-    known: Any = ~np.isnan(values[..., 0])
-    if not known.all():
-        known = ~np.isnan(values).all(axis=-1)
-    if not known.any():
-        raise ValueError("there is no data in this cube: every pixel is NaN in every band")
-    if mask is not np.ma.nomask:
-        known &= ~mask.any(axis=-1)
-    if not known.any():
-        raise _no_pixel_left(kept, mask.reshape(-1, len(kept)).all(axis=0), dropped)
-    if window is not None and not known.all():
-        raise ValueError(
-            f"{counted(int((~known).sum()), 'pixel')} without data, which a window would slide "
-            "over: cut the image to where data is, or leave --window out"
-        )
-    return known
-
-
-def _no_pixel_left(kept: Any, empty: Any, dropped: str) -> ValueError:
-    """The error where every pixel lacks some band; ``empty``: the bands that all of them lack."""
-    problem = "every pixel holds the header's data ignore value in some band"
-    if not empty.any():
-        return ValueError(f"{problem}: --drop-bands those that most pixels lack")
-    more = ",".join(filter(None, [dropped, _ranges(kept[empty])]))
-    return ValueError(
-        f"{problem}, and all do in {listed(kept[empty].tolist())}: --drop-bands {more}"
-    )
-
-
-def _scores(detector: Detector, pixels: Any, known: Any) -> Any:
-    """Of every pixel; NaN where there is no data."""
-    import numpy as np
-
-    if known.all():
-        return detector.fit(pixels).score_samples(pixels)
-    chosen = pixels[known]
-    found = detector.fit(chosen).score_samples(chosen)
-    scores = np.full((*known.shape, *found.shape[1:]), np.nan, found.dtype)
-    scores[known] = found
-    return scores
 
 
 def _check_output(option: str, path: Path, suffix: str, *inputs: Path | None) -> None:
@@ -193,7 +153,9 @@ def _words_of_the_command_line(kept: Any, dropped: str) -> Iterator[None]:
         yield
     except BandError as error:
         bands = kept[error.bands]
-        more = ",".join(filter(None, [dropped, _ranges(bands)]))
+        more = "those that most pixels lack"
+        if len(bands):
+            more = ",".join(filter(None, [dropped, _ranges(bands)]))
         problem = error.problem.format(bands=listed(bands.tolist()))
         raise ValueError(f"{problem}: --drop-bands {more}") from error
 
@@ -231,28 +193,3 @@ def _make(
     spectra = read_targets(target, bands)[..., kept]
     made: Detector = kinds[name](spectra, convention=convention, **options)
     return made
-
-
-def _draw(planes: Any, limits: Any, name: str) -> Any:
-    """Maps of the scores, one for each target, with what was found marked."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    height, width, count = planes.shape
-    columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(5 * columns, 4.5 * rows * min(max(height / width, 0.4), 2)))
-    figure.set_layout_engine("constrained")
-    for number, limit in enumerate(np.broadcast_to(limits, (count,))):
-        plane, axes = planes[..., number], figure.add_subplot(rows, columns, number + 1)
-        low, high = np.nanquantile(plane, [0.001, 0.999])
-        drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-        found = np.argwhere(plane > limit)
-        figure.colorbar(drawn, ax=axes, extend="both")
-        # More marks than that would hide the map.
-        if len(found) <= plane.size // 50:
-            style: dict[str, Any] = {"facecolors": "none", "edgecolors": "red", "linewidths": 0.8}
-            axes.scatter(found[:, 1], found[:, 0], 40, **style)
-        label = f"{name} {number + 1}" if count > 1 else name
-        axes.set_title(f"{label}: {len(found)} pixels above {limit:.3g}")
-    return figure

@@ -1,44 +1,50 @@
-"""What detectors share: the background, and scores by batches and windows."""
+"""What detectors share: the background, scores by batches or windows, and thresholds for them."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torchlace._checks import check_choice, check_count
+from torchlace._checks import check_choice, check_count, check_number
 from torchlace._device import find_device
+from torchlace._sklearn import Array, fit_anew
 from torchlace._text import setting
-from torchlace.detection.fitting import fit_anew
 from torchlace.detection.pixels import (
+    Covariance,
     Rows,
     as_rows,
     batches,
     check_finite,
+    estimate,
     scoring_dtype,
     unmasked,
+    whitening,
 )
-from torchlace.detection.statistics import COVARIANCES, estimate, whitening
-from torchlace.detection.thresholds import Array, Thresholded
-from torchlace.detection.window import check_window, ring_size, sliding
+from torchlace.detection.window import Window, check_window, ring_size, sliding
 
-Convention = Literal["classical", "paper"]
+Threshold = Literal["auto", "cfar", "empirical"]
 
 
-class Detector(Thresholded):
-    """A score for every pixel, large where something is found, and a threshold for it.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Detector(BaseEstimator):  # type: ignore[misc]
+    """Scores every pixel, high where something is found, and finds what exceeds a threshold.
 
-    Example:
-        >>> from torchlace.detection import RXDetector
-        >>> isinstance(RXDetector(), Detector)
-        True
+    The threshold is that of a false-alarm rate, by theory or counted. Subclasses define the
+    statistic, :meth:`_compare`, and its null distribution, :meth:`_theory`.
     """
 
-    device: str
-    batch_size: int | None
+    covariance: Covariance = "sample"
+    window: Window | None = None
+    false_alarm: float = 1e-3
+    threshold: Threshold = "auto"
+    device: str = "auto"
+    batch_size: int | None = None
 
     def fit(self, X: Any, y: None = None) -> Self:
         """Estimate the background from pixels, (N, bands), or from an image, (H, W, bands).
@@ -50,8 +56,9 @@ class Detector(Thresholded):
         return fit_anew(self, lambda detector: detector._fit(X))
 
     def _fit(self, X: Any) -> None:
-        self._check_threshold()
-        check_choice("covariance", self.covariance, COVARIANCES)
+        check_number("false_alarm", self.false_alarm, 0, 1)
+        check_choice("threshold", self.threshold, get_args(Threshold))
+        check_choice("covariance", self.covariance, get_args(Covariance))
         X, _ = self._unmasked(X)
         rows, shape = self._rows(X, reset=True)
         self.targets_ = self._targets(rows.shape[1])
@@ -61,11 +68,13 @@ class Detector(Thresholded):
             self.mean_, self.covariance_, self.n_samples_ = found
             self.whitening_ = whitening(found)
         else:
-            self._check_window(shape, rows.shape[1])
+            check_window(self.window, shape, rows.shape[1], self.covariance)
             self.n_samples_ = ring_size(self.window)
         self._check_targets()
         if self._counts():
-            self._count(self.score_samples(X), shape)
+            self.background_size_ = len(rows)
+            scores = self._score(rows, shape).reshape(len(rows), *self._shape_of_scores())
+            self.quantile_ = np.quantile(scores, 1 - self.false_alarm, axis=0, method="higher")
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.
@@ -74,37 +83,60 @@ class Detector(Thresholded):
         """
         check_is_fitted(self)
         X, known = self._unmasked(X)
-        scores = self._score_all(X)
+        rows, shape = self._rows(X, reset=False)
+        if self.window is not None:
+            check_window(self.window, shape, rows.shape[1], self.covariance)
+        scores = self._score(rows, shape).reshape(*shape, *self._shape_of_scores())
         if known is None:
             return scores
         full = np.full((*known.shape, *scores.shape[1:]), np.nan, scores.dtype)
         full[known] = scores
         return np.ma.array(full, mask=np.isnan(full), fill_value=np.nan)
 
-    def _score_all(self, X: Any) -> Array:
-        rows, shape = self._rows(X, reset=False)
-        if self.window is None:
-            scores = self._score_rows(rows)
-        else:
-            self._check_window(shape, rows.shape[1])
-            scores = self._score_image(rows, shape)
-        if not np.isfinite(scores).all():
-            check_finite(rows, shape)
-            raise ValueError(
-                "some scores are not finite though all pixels are: squares of pixels or target "
-                "overflow, so rescale both"
-            )
-        return scores.reshape(shape if self._single() else (*shape, scores.shape[-1]))
+    def decision_function(self, X: Any) -> Array:
+        """The statistic less the threshold: positive where something is found."""
+        scores = self.score_samples(X)
+        margins: Array = scores - np.asarray(self.threshold_, dtype=scores.dtype)
+        return margins
+
+    def predict(self, X: Any) -> Array:
+        """True where something is found, among pixels that the background does not hold."""
+        return _above(self.score_samples(X), self.threshold_)
+
+    def fit_predict(self, X: Any, y: None = None) -> Array:
+        """True where something is found, in an image that is its own background.
+
+        The exact threshold is then :attr:`fitted_threshold_`, not that for new pixels (see
+        :mod:`torchlace.detection.null`); the more pixels, the closer are the two.
+        """
+        return _above(self.fit(X).score_samples(X), self.fitted_threshold_)
+
+    @property
+    def threshold_(self) -> float | Array:
+        """What a new pixel's score exceeds with the chance ``false_alarm``; one for each target."""
+        return self._threshold(fitted=False)
+
+    @property
+    def fitted_threshold_(self) -> float | Array:
+        """The same for the pixels of the background itself."""
+        return self._threshold(fitted=self.window is None)
 
     def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
         """Scores, (..., N, K), of whitened pixels, (..., N, d), and targets, (..., K, d)."""
         raise NotImplementedError(f"{type(self).__name__} must define _compare")
 
-    def _score(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
+    def _whiten_and_compare(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
         """Scores, (N, K), of centred pixels, (N, d), and whitened targets, (K, d)."""
         # A triangular product (SciPy has one) is half the work, but its threads and torch's wait
         # for each other: measured, three times slower on two cores.
         return self._compare(pixels @ matrix.mT, targets)
+
+    def _theory(self, fitted: bool) -> float | Array:
+        """The threshold by the null distribution, for fitted or for new pixels."""
+        raise NotImplementedError(f"{type(self).__name__} must define _theory")
+
+    def _has_theory(self) -> bool:
+        return self.covariance == "sample"
 
     def _targets(self, bands: int) -> Array:
         return np.empty((0, bands))
@@ -112,14 +144,51 @@ class Detector(Thresholded):
     def _check_targets(self) -> None:
         """Raise where a target can't be found in this background."""
 
-    def _single(self) -> bool:
-        return True
+    def _shape_of_scores(self) -> tuple[int, ...]:
+        """What the scores of a pixel have for a shape: (), or (K,) for several targets."""
+        return ()
 
     def _centred(self) -> bool:
         return False
 
     def _centred_targets(self) -> Array:
         return self.targets_ - self.mean_ if self._centred() else self.targets_
+
+    def _counts(self) -> bool:
+        """Whether the threshold is counted rather than computed."""
+        if self.threshold == "auto":
+            return not self._has_theory()
+        return self.threshold == "empirical"
+
+    def _threshold(self, fitted: bool) -> float | Array:
+        check_is_fitted(self)
+        if not self._counts():
+            if not self._has_theory():
+                raise ValueError(
+                    f"{setting('threshold', 'cfar')} follows from theory for "
+                    f"{setting('covariance', 'sample')} only (and for "
+                    f"no matched filter in a window), not for {self.covariance!r} here: use "
+                    f"{setting('threshold', 'empirical')}"
+                )
+            return self._theory(fitted)
+        if self.background_size_ * self.false_alarm < 1:
+            raise ValueError(
+                f"{setting('false_alarm', self.false_alarm)} can't be counted among "
+                f"{self.background_size_} background pixels: give {1 / self.false_alarm:.0f} or "
+                "more, or raise it"
+            )
+        found: float | Array = self.quantile_
+        return found
+
+    def _score(self, rows: Rows, shape: tuple[int, ...]) -> Array:
+        scores = self._score_rows(rows) if self.window is None else self._score_image(rows, shape)
+        if not np.isfinite(scores).all():
+            check_finite(rows, shape)
+            raise ValueError(
+                "some scores are not finite though all pixels are: squares of pixels or target "
+                "overflow, so rescale both"
+            )
+        return scores
 
     def _score_rows(self, rows: Rows) -> Array:
         device, dtype = find_device(self.device, rows), scoring_dtype(rows)
@@ -130,8 +199,10 @@ class Detector(Thresholded):
         targets = targets @ matrix.mT
         # What single precision rounds off the mean is much where pixels vary little about it.
         rest = torch.as_tensor(self.mean_ - mean.double().cpu().numpy(), dtype=dtype, device=device)
-        parts = batches(rows, self._batch_size(device), device, dtype)
-        scores = [self._score((part - mean).sub_(rest), targets, matrix).cpu() for part in parts]
+        scores = [
+            self._whiten_and_compare((part - mean).sub_(rest), targets, matrix).cpu()
+            for part in batches(rows, self._batch_size(device), device, dtype)
+        ]
         return torch.cat(scores).numpy()
 
     def _score_image(self, rows: Rows, shape: tuple[int, ...]) -> Array:
@@ -146,26 +217,6 @@ class Detector(Thresholded):
         for local in sliding(image, targets, self.window, **options):
             scores[local.row, local.columns] = self._compare(local.pixels, local.targets)[:, 0]
         return scores.view(len(rows), -1).to(scoring_dtype(rows)).cpu().numpy()
-
-    def _check_window(self, shape: tuple[int, ...], bands: int) -> None:
-        assert self.window is not None
-        guard, outer = check_window(self.window)
-        if self.covariance not in ("sample", "oas"):
-            raise ValueError(
-                f"a window goes with {setting('covariance', 'sample')} or "
-                f"{setting('covariance', 'oas')}, not with {self.covariance!r}"
-            )
-        if len(shape) != 2:
-            raise ValueError(
-                "a window slides over an image (H, W, bands); these are pixels without places"
-            )
-        if outer > min(shape):
-            raise ValueError(f"a window of {outer} pixels does not fit into an image of {shape}")
-        if self.covariance == "sample" and ring_size(self.window) <= bands:
-            raise ValueError(
-                f"the window {guard, outer} holds {ring_size(self.window)} background pixels, not "
-                f"more than {bands} bands: widen it, or use {setting('covariance', 'oas')}"
-            )
 
     def _batch_size(self, device: torch.device) -> int:
         if self.batch_size is not None:
@@ -184,13 +235,14 @@ class Detector(Thresholded):
         return X, known
 
     def _rows(self, X: Any, reset: bool) -> tuple[Rows, tuple[int, ...]]:
+        """Checked pixels, (N, bands), and the shape they had without the bands."""
         rows, shape = as_rows(X)
+        least = 1 + reset
         if not isinstance(rows, Tensor):
             options = {"dtype": "numeric", "ensure_all_finite": False}
-            least = 2 if reset else 1
             found = validate_data(self, rows, reset=reset, ensure_min_samples=least, **options)
             return found, shape
-        if rows.dim() != 2 or len(rows) < 1 + reset or rows.is_complex():
+        if rows.dim() != 2 or len(rows) < least or rows.is_complex():
             raise ValueError(
                 f"pixels must be real numbers of shape (N, bands) or (H, W, bands), two or more to "
                 f"fit; got {rows.dtype} {tuple(X.shape)}"
@@ -203,3 +255,10 @@ class Detector(Thresholded):
                 f"{self.n_features_in_} features as input"
             )
         return rows, shape
+
+
+def _above(scores: Array, threshold: float | Array) -> Array:
+    found: Array = scores > threshold
+    if isinstance(found, np.ma.MaskedArray):
+        found.fill_value = False  # nothing is found where nothing was looked at
+    return found

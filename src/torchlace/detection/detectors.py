@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, get_args
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice
-from torchlace.detection.base import Convention, Detector
+from torchlace._sklearn import Array, as_array
+from torchlace.detection.base import Detector
 from torchlace.detection.null import ace_threshold, rx_threshold, smf_threshold
-from torchlace.detection.pixels import BandError, refuse_masked
-from torchlace.detection.statistics import Covariance
-from torchlace.detection.thresholds import Array, Threshold
-from torchlace.detection.window import Window
+from torchlace.detection.pixels import BandError
 from torchlace.functional import ace
 
+Convention = Literal["classical", "paper"]
 
+
+@dataclass(eq=False, repr=False)
 class _TargetDetector(Detector):
     """A detector of known targets."""
 
-    def __init__(
-        self,
-        target: npt.ArrayLike,
-        *,
-        convention: Convention = "classical",
-        covariance: Covariance = "sample",
-        window: Window | None = None,
-        false_alarm: float = 1e-3,
-        threshold: Threshold = "auto",
-        device: str = "auto",
-        batch_size: int | None = None,
-    ) -> None:
-        self.target = target
-        self.convention = convention
-        self.covariance = covariance
-        self.window = window
-        self.false_alarm = false_alarm
-        self.threshold = threshold
-        self.device = device
-        self.batch_size = batch_size
+    target: npt.ArrayLike
+    _: KW_ONLY
+    convention: Convention = "classical"
 
     def _targets(self, bands: int) -> Array:
-        check_choice("convention", self.convention, ("classical", "paper"))
-        target = self.target
-        refuse_masked(target, "target")
-        if isinstance(target, Tensor):
-            target = target.detach().cpu().resolve_conj()
-            target = (target if target.is_complex() else target.double()).numpy()
-        if np.asarray(target).dtype.kind not in "biuf":
-            raise TypeError(f"target must hold real numbers, got {np.asarray(target).dtype}")
-        targets = np.array(target, dtype=np.float64, ndmin=2)
+        check_choice("convention", self.convention, get_args(Convention))
+        given = np.asarray(as_array(self.target, "target"))
+        if given.dtype.kind not in "biuf":
+            raise TypeError(f"target must hold real numbers, got {given.dtype}")
+        targets = np.array(given, dtype=np.float64, ndmin=2)
         if targets.ndim != 2 or targets.shape[1] != bands or not len(targets):
             raise ValueError(
                 f"target must have shape ({bands},) or (K, {bands}), one number for each band of "
-                f"the background, got {np.shape(target)}"
+                f"the background, got {given.shape}"
             )
         self._check_measured(np.isfinite(targets))
         return targets
@@ -94,8 +77,8 @@ class _TargetDetector(Detector):
             what = "the mean of the background" if self._centred() else "zero"
             raise ValueError(f"target {lost[0]} is {what}: it has no direction to look for")
 
-    def _single(self) -> bool:
-        return np.ndim(self.target) == 1
+    def _shape_of_scores(self) -> tuple[int, ...]:
+        return () if np.ndim(self.target) == 1 else (len(self.targets_),)
 
     def _centred(self) -> bool:
         return self.convention == "classical"
@@ -153,12 +136,8 @@ class SMFDetector(_TargetDetector):
         target: spectrum of the target, (bands,), or of K targets, (K, bands).
         convention: ``"classical"``: the background mean is subtracted from the target too;
             ``"paper"``: it is not.
-        covariance: as in :class:`ACEDetector`.
+        covariance, false_alarm, threshold, device, batch_size: as in :class:`ACEDetector`.
         window: as in :class:`ACEDetector`; thresholds are then counted.
-        false_alarm: as in :class:`ACEDetector`.
-        threshold: as in :class:`ACEDetector`.
-        device: as in :class:`ACEDetector`.
-        batch_size: as in :class:`ACEDetector`.
 
     Example:
         >>> background, target = np.random.default_rng(0).normal(size=(500, 3)), np.ones(3)
@@ -170,7 +149,7 @@ class SMFDetector(_TargetDetector):
     def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
         return pixels @ (targets / targets.square().sum(-1, keepdim=True)).mT
 
-    def _score(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
+    def _whiten_and_compare(self, pixels: Tensor, targets: Tensor, matrix: Tensor) -> Tensor:
         # The filter is linear: it is whitened once instead of every pixel.
         return pixels @ (targets / targets.square().sum(-1, keepdim=True) @ matrix).mT
 
@@ -181,19 +160,14 @@ class SMFDetector(_TargetDetector):
     def _theory(self, fitted: bool) -> float | Array:
         sizes = (self.false_alarm, self.n_features_in_, self.n_samples_)
         found: Array = smf_threshold(*sizes, fitted=fitted) / self._lengths()
-        return float(found[0]) if self._single() else found
+        return found if self._shape_of_scores() else float(found[0])
 
 
 class RXDetector(Detector):
     r"""Reed–Xiaoli anomaly detector: the squared Mahalanobis distance from the background.
 
     Args:
-        covariance: as in :class:`ACEDetector`.
-        window: as in :class:`ACEDetector`.
-        false_alarm: as in :class:`ACEDetector`.
-        threshold: as in :class:`ACEDetector`.
-        device: as in :class:`ACEDetector`.
-        batch_size: as in :class:`ACEDetector`.
+        covariance, window, false_alarm, threshold, device, batch_size: as in :class:`ACEDetector`.
 
     Example:
         >>> background = np.random.default_rng(0).normal(size=(500, 3))
@@ -201,23 +175,6 @@ class RXDetector(Detector):
         >>> round(detector.threshold_, 2), detector.predict([[0, 0, 0], [3, 3, 3]])
         (11.53, array([False,  True]))
     """
-
-    def __init__(
-        self,
-        *,
-        covariance: Covariance = "sample",
-        window: Window | None = None,
-        false_alarm: float = 1e-3,
-        threshold: Threshold = "auto",
-        device: str = "auto",
-        batch_size: int | None = None,
-    ) -> None:
-        self.covariance = covariance
-        self.window = window
-        self.false_alarm = false_alarm
-        self.threshold = threshold
-        self.device = device
-        self.batch_size = batch_size
 
     def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
         lengths: Tensor = torch.linalg.vector_norm(pixels, dim=-1, keepdim=True)

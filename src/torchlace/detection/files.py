@@ -1,4 +1,4 @@
-"""Cubes and spectra from files."""
+"""Cubes and spectra from files, and maps of scores for them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.format import MAGIC_PREFIX
 
 from torchlace._sizes import check_header, require_memory
-
-Array = npt.NDArray[Any]
+from torchlace._sklearn import Array
 
 
 def read_cube(path: Path | str) -> Array:
@@ -93,6 +91,30 @@ def read_targets(path: Path | str, bands: int) -> Array:
             f"line of {bands} numbers, as many as the cube has bands, for each target{hint}"
         )
     return table[0] if len(table) == 1 else table
+
+
+def draw_scores(planes: Array, limits: Array, name: str) -> Any:
+    """A figure of the scores, (H, W, K), one map for each target, with what was found marked."""
+    from matplotlib.figure import Figure
+
+    height, width, count = planes.shape
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(5 * columns, 4.5 * rows * min(max(height / width, 0.4), 2)))
+    figure.set_layout_engine("constrained")
+    for number, limit in enumerate(np.broadcast_to(limits, (count,))):
+        plane, axes = planes[..., number], figure.add_subplot(rows, columns, number + 1)
+        low, high = np.nanquantile(plane, [0.001, 0.999])
+        drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+        found = np.argwhere(plane > limit)
+        figure.colorbar(drawn, ax=axes, extend="both")
+        # More marks than that would hide the map.
+        if len(found) <= plane.size // 50:
+            style: dict[str, Any] = {"facecolors": "none", "edgecolors": "red", "linewidths": 0.8}
+            axes.scatter(found[:, 1], found[:, 0], 40, **style)
+        label = f"{name} {number + 1}" if count > 1 else name
+        axes.set_title(f"{label}: {len(found)} pixels above {limit:.3g}")
+    return figure
 
 
 def _read_npy(path: Path) -> Array:

@@ -7,7 +7,8 @@ After Zare, Jiao and Glenn, "Discriminative Multiple Instance Hyperspectral Targ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,35 +19,24 @@ from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
 from torchlace._device import find_device
+from torchlace._sklearn import Array, as_array, as_tensor, fit_anew
 from torchlace.detection.detectors import ACEDetector, SMFDetector
-from torchlace.detection.fitting import fit_anew
-from torchlace.detection.pixels import as_rows, check_finite, refuse_masked
-from torchlace.detection.statistics import COVARIANCES, Covariance, estimate, whitening
+from torchlace.detection.pixels import Covariance, as_rows, check_finite, estimate, whitening
 from torchlace.functional import unit
-
-Array = npt.NDArray[Any]
 
 # Numbers in the block of cosines between candidate and positive instances.
 _BLOCK = 1 << 24
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
     """The alternation that both statistics share."""
 
-    _detector: type[ACEDetector] | type[SMFDetector]
-
-    def __init__(
-        self,
-        *,
-        covariance: Covariance = "sample",
-        max_iter: int = 100,
-        false_alarm: float = 1e-3,
-        device: str = "auto",
-    ) -> None:
-        self.covariance = covariance
-        self.max_iter = max_iter
-        self.false_alarm = false_alarm
-        self.device = device
+    covariance: Covariance = "sample"
+    max_iter: int = 100
+    false_alarm: float = 1e-3
+    device: str = "auto"
+    _detector: ClassVar[type[ACEDetector] | type[SMFDetector]]
 
     def fit(self, bags: Sequence[Any], bag_labels: npt.ArrayLike) -> Self:
         """Learn the signature.
@@ -59,13 +49,10 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         return fit_anew(self, lambda model: model._fit(bags, bag_labels))
 
     def _fit(self, bags: Sequence[Any], bag_labels: npt.ArrayLike) -> None:
-        check_choice("covariance", self.covariance, COVARIANCES)
+        check_choice("covariance", self.covariance, get_args(Covariance))
         check_count("max_iter", self.max_iter)
-        arrays, positive = _check_bags(bags, bag_labels)
-        negatives = np.concatenate(
-            [a for a, label in zip(arrays, positive, strict=True) if not label]
-        )
-        device = find_device(self.device)
+        positives, others = _split_bags(bags, bag_labels)
+        negatives, device = np.concatenate(others), find_device(self.device)
         background = estimate(
             negatives, negatives.shape[:1], self.covariance, len(negatives), device
         )
@@ -73,14 +60,12 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         mean = torch.from_numpy(background.mean).to(device)
 
         def whiten(bag: Array) -> Tensor:
-            return self._scaled((torch.from_numpy(bag).to(device) - mean) @ matrix.mT)
+            return self._scaled((as_tensor(bag).to(device) - mean) @ matrix.mT)
 
-        chosen = [whiten(bag) for bag, label in zip(arrays, positive, strict=True) if label]
-        others = [
-            whiten(bag).mean(0) for bag, label in zip(arrays, positive, strict=True) if not label
-        ]
         direction, self.instances_, self.n_iter_ = _alternate(
-            chosen, torch.stack(others).mean(0), self.max_iter
+            [whiten(bag) for bag in positives],
+            torch.stack([whiten(bag).mean(0) for bag in others]).mean(0),
+            self.max_iter,
         )
         found = torch.linalg.solve_triangular(matrix, direction[:, None], upper=False)[:, 0]
         self.signature_ = found.cpu().numpy()
@@ -156,10 +141,7 @@ class MISMF(_MultipleInstance):
     Instances count by their length as well as by their direction.
 
     Args:
-        covariance: as in :class:`MIACE`.
-        max_iter: as in :class:`MIACE`.
-        false_alarm: as in :class:`MIACE`.
-        device: as in :class:`MIACE`.
+        covariance, max_iter, false_alarm, device: as in :class:`MIACE`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -209,18 +191,13 @@ def _start(bags: list[Tensor], background: Tensor) -> Tensor:
     return candidates[torch.cat(values).argmax()]
 
 
-def _check_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array], Array]:
-    for number, bag in enumerate(bags):
-        refuse_masked(bag, f"bag {number}")
-    rows = [as_rows(bag)[0] for bag in bags]
-    arrays = [r.cpu().numpy() if isinstance(r, Tensor) else r for r in rows]
-    # Torch takes no read-only memory, which frames are.
-    arrays = [np.require(array, np.float64, ["C", "W"]) for array in arrays]
+def _split_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array], list[Array]]:
+    """The positive and the negative bags, checked."""
+    rows = [as_rows(as_array(bag, f"bag {number}"))[0] for number, bag in enumerate(bags)]
+    arrays = [np.asarray(each, dtype=np.float64) for each in rows]
     if not arrays:
         raise ValueError("there are no bags")
-    if isinstance(labels, Tensor):
-        labels = labels.cpu().numpy()
-    marks = np.asarray(labels)
+    marks = np.asarray(as_array(labels, "bag_labels"))
     if marks.shape != (len(arrays),):
         raise ValueError(
             f"bag_labels must have shape ({len(arrays)},), one for each bag, got {marks.shape}"
@@ -244,4 +221,5 @@ def _check_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array]
                 f"{array.shape}"
             )
         check_finite(array, array.shape[:1], f"pixels of bag {number}")
-    return arrays, positive
+    marked = list(zip(arrays, positive, strict=True))
+    return [bag for bag, there in marked if there], [bag for bag, there in marked if not there]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count, check_number
+from torchlace._sklearn import Array, as_array, fit_anew
 from torchlace._text import listed
-from torchlace.detection.fitting import fit_anew
 from torchlace.detection.outputs import Output, run
-from torchlace.detection.pixels import refuse_masked
 from torchlace.functional import ace, cholesky_whitening
 
-Array = npt.NDArray[Any]
 Score = Literal["ace", "head", "max-softmax", "energy", "mahalanobis"]
-SCORES = ("ace", "head", "max-softmax", "energy", "mahalanobis")
+SCORES: tuple[Score, ...] = get_args(Score)
 _FOLDS = 5
 
 
+@dataclass(eq=False, repr=False)
 class OpenSet(BaseEstimator):  # type: ignore[misc]
     """A trained classifier that says "none of these" where a sample is like no known class.
 
@@ -57,20 +57,12 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         np.float64(0.75)
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        score: Score = "ace",
-        false_rejection: float = 0.05,
-        unknown: Any = -1,
-        batch_size: int = 512,
-    ) -> None:
-        self.model = model
-        self.score = score
-        self.false_rejection = false_rejection
-        self.unknown = unknown
-        self.batch_size = batch_size
+    model: Any
+    _: KW_ONLY
+    score: Score = "ace"
+    false_rejection: float = 0.05
+    unknown: Any = -1
+    batch_size: int = 512
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the threshold on samples of known classes that the model was not trained on.
@@ -91,8 +83,12 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         check_choice("score", self.score, SCORES)
         check_count("batch_size", self.batch_size)
         rate = check_number("false_rejection", self.false_rejection, 0, 1)
-        output = self._apply(X)
-        self._check_unknown(output)
+        output = run(self.model, X, self.batch_size)
+        if self.unknown in self._labels(output):
+            raise ValueError(
+                f"unknown={self.unknown!r} is one of the model's classes: give another label to "
+                "what is rejected, such as unknown=None"
+            )
         groups = self._groups(output, y)
         count = len(output.features)
         rank = int(rate * (count + 1))
@@ -110,7 +106,9 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                 )
             scores = np.empty(count)
             for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
-                known = self._statistics(output.features[others], groups[others])
+                known = _class_statistics(
+                    output.features[others], groups[others], within=self.score == "mahalanobis"
+                )
                 scores[part] = self._score(output.take(part), [known])
                 self.statistics_.append(known)
         else:
@@ -120,7 +118,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
     def score_samples(self, X: Any) -> Array:
         """How well each sample fits the known classes, (N,)."""
         check_is_fitted(self)
-        return self._score(self._apply(X), self.statistics_)
+        return self._score(run(self.model, X, self.batch_size), self.statistics_)
 
     def decision_function(self, X: Any) -> Array:
         """The score less the threshold: negative where a sample is rejected."""
@@ -129,7 +127,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """The model's class of each sample, or ``unknown``."""
         check_is_fitted(self)
-        output = self._apply(X)
+        output = run(self.model, X, self.batch_size)
         rejected = self._score(output, self.statistics_) < self.threshold_
         mark, labels = np.asarray(self.unknown), output.labels
         alike = mark.dtype.kind == labels.dtype.kind
@@ -145,17 +143,6 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             "rejected_unknown": float((outside < self.threshold_).mean()),
         }
 
-    def _apply(self, X: Any) -> Output:
-        return run(self.model, X, self.batch_size)
-
-    def _check_unknown(self, output: Output) -> None:
-        """Raise if what is rejected would bear the label of a class."""
-        if self.unknown in self._labels(output):
-            raise ValueError(
-                f"unknown={self.unknown!r} is one of the model's classes: give another label to "
-                "what is rejected, such as unknown=None"
-            )
-
     def _labels(self, output: Output) -> list[Any]:
         """The model's classes; numbers from 0 where it has no names for them."""
         labels = getattr(self.model, "classes_", None)
@@ -167,7 +154,12 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         """The class of each sample, (N,)."""
         if y is None:
             return output.labels
-        groups = _checked_groups(y, len(output.features))
+        groups = np.asarray(as_array(y, "y"))
+        if groups.shape != (len(output.features),):
+            raise ValueError(
+                f"y must have shape ({len(output.features)},), one class for each sample, got "
+                f"{groups.shape}"
+            )
         # What another kind of model calls its classes is not known unless it says so.
         if isinstance(self.model, nn.Module) or hasattr(self.model, "classes_"):
             known = self._labels(output)
@@ -181,28 +173,17 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                 )
         return groups
 
-    def _statistics(self, features: Array, groups: Array) -> _Classes:
-        return _class_statistics(features, groups, within=self.score == "mahalanobis")
-
     def _score(self, output: Output, known: list[_Classes]) -> Array:
         if self.score == "head":
             found: Array = output.logits.max(1)
             return found
-        logits = torch.from_numpy(output.logits)
+        logits, features = torch.from_numpy(output.logits), torch.from_numpy(output.features)
         if self.score == "max-softmax":
             return logits.softmax(1).amax(1).numpy()
         if self.score == "energy":
             return logits.logsumexp(1).numpy()
-        features = torch.from_numpy(output.features)
-        return torch.stack([self._fit_of(features, each) for each in known]).mean(0).numpy()
-
-    def _fit_of(self, features: Tensor, known: _Classes) -> Tensor:
-        """How well features fit the nearest class, (N,)."""
-        means, mean, whitening = known
-        if self.score == "ace":
-            cosines = ace(features, means, mean, whitening=whitening, centre_signatures=True)
-            return cosines.amax(1)
-        return -torch.cdist(features @ whitening.mT, means @ whitening.mT).amin(1).square()
+        fit = _Classes.cosine if self.score == "ace" else _Classes.closeness
+        return torch.stack([fit(each, features) for each in known]).mean(0).numpy()
 
 
 def separation(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]:
@@ -233,6 +214,16 @@ class _Classes(NamedTuple):
     mean: Tensor
     whitening: Tensor
 
+    def cosine(self, features: Tensor) -> Tensor:
+        """The ACE of features to the nearest class mean, (N,)."""
+        means, mean, whitening = self
+        return ace(features, means, mean, whitening=whitening, centre_signatures=True).amax(1)
+
+    def closeness(self, features: Tensor) -> Tensor:
+        """Minus the squared Mahalanobis distance of features to the nearest class mean, (N,)."""
+        white, means = features @ self.whitening.mT, self.means @ self.whitening.mT
+        return -torch.cdist(white, means).amin(1).square()
+
 
 def _class_statistics(features: Array, groups: Array, *, within: bool) -> _Classes:
     """Class means, and the whitening of what varies within classes or of all that varies."""
@@ -253,13 +244,3 @@ def _class_statistics(features: Array, groups: Array, *, within: bool) -> _Class
         )
     centres = torch.from_numpy(means)
     return _Classes(centres, centres.mean(0), whitening)
-
-
-def _checked_groups(y: Any, count: int) -> Array:
-    refuse_masked(y, "y")
-    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
-    if labels.shape != (count,):
-        raise ValueError(
-            f"y must have shape ({count},), one class for each sample, got {labels.shape}"
-        )
-    return labels

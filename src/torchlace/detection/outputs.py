@@ -5,26 +5,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.utils import _safe_indexing, gen_batches
 from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
 
 from torchlace._precision import evaluating
-from torchlace.detection.pixels import refuse_masked
+from torchlace._sklearn import Array, refuse_masked
 from torchlace.heads import Head
-
-Array = npt.NDArray[Any]
 
 
 class Output(NamedTuple):
-    """What a model says of samples.
-
-    Example:
-        >>> Output(np.ones((2, 3)), np.eye(2), np.arange(2)).take(np.array([1])).labels
-        array([1])
-    """
+    """What a model says of samples."""
 
     features: Array
     """(N, d)."""

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from torchlace._checks import check_count
 from torchlace._text import setting
-from torchlace.detection.pixels import BandError
+from torchlace.detection.pixels import BandError, Covariance
 from torchlace.functional import cholesky, shrink
 
 Window = tuple[int, int]
@@ -40,8 +40,10 @@ class Local(NamedTuple):
     """(P, K, d)."""
 
 
-def check_window(window: Window) -> Window:
-    """Guard and outer width, odd, the first smaller."""
+def check_window(
+    window: Window, shape: tuple[int, ...], bands: int, covariance: Covariance
+) -> None:
+    """Raise unless a window of two odd widths can slide over pixels of this shape."""
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise TypeError(f"window must be a pair (guard, outer) of widths, got {window!r}")
     guard, outer = (check_count("window", width) for width in window)
@@ -49,16 +51,26 @@ def check_window(window: Window) -> Window:
         raise ValueError(
             f"window must be two odd widths, the guard smaller than the outer, got {window}"
         )
-    return guard, outer
+    if covariance not in ("sample", "oas"):
+        raise ValueError(
+            f"a window goes with {setting('covariance', 'sample')} or "
+            f"{setting('covariance', 'oas')}, not with {covariance!r}"
+        )
+    if len(shape) != 2:
+        raise ValueError(
+            "a window slides over an image (H, W, bands); these are pixels without places"
+        )
+    if outer > min(shape):
+        raise ValueError(f"a window of {outer} pixels does not fit into an image of {shape}")
+    if covariance == "sample" and ring_size(window) <= bands:
+        raise ValueError(
+            f"the window {guard, outer} holds {ring_size(window)} background pixels, not more "
+            f"than {bands} bands: widen it, or use {setting('covariance', 'oas')}"
+        )
 
 
 def ring_size(window: Window) -> int:
-    """How many pixels the background of each has.
-
-    Example:
-        >>> ring_size((5, 21))
-        416
-    """
+    """How many pixels the background of each has."""
     return window[1] ** 2 - window[0] ** 2
 
 
@@ -77,7 +89,7 @@ def sliding(
         targets: (K, d); K may be 0.
         window: guard and outer width.
         centre: subtract the mean of the ring from the targets too.
-        oas: shrink every covariance by the amount of Chen et al. (oracle approximating shrinkage).
+        oas: shrink every covariance as Chen et al. do (oracle approximating shrinkage).
     """
     height, width, bands = image.shape
     shift, glaring = _outliers(image.flatten(0, 1))

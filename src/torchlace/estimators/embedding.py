@@ -1,4 +1,4 @@
-"""What stands between the features and the head."""
+"""What stands between the features and a head's signatures, and is computed rather than learned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count
-from torchlace.estimators.samples import Samples
+from torchlace.backgrounds import Background
+from torchlace.estimators.samples import Samples, inverse_deviation
 
 Hidden = int | tuple[int, ...] | None
 
@@ -23,14 +24,6 @@ class Standardize(nn.Module):
     """Features less their mean, over their deviation; one that never varied becomes zero.
 
     Mean and deviation are those of all samples that were observed.
-
-    Example:
-        >>> layer = Standardize(1)
-        >>> x = torch.tensor([[1.0], [3.0]])
-        >>> layer.observe(Samples(x, *[torch.ones(2)] * 3))
-        >>> layer(x)
-        tensor([[-1.],
-                [ 1.]])
     """
 
     mass: Tensor
@@ -73,40 +66,51 @@ class Standardize(nn.Module):
 
 
 class Homogeneous(nn.Module):
-    """Features and a constant one behind them.
-
-    Example:
-        >>> Homogeneous()(torch.tensor([[3.0, 4.0]]))
-        tensor([[3., 4., 1.]])
-    """
+    """Appends a constant one to the features."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Features, (N, d + 1)."""
         return torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
 
 
-def inverse_deviation(mean: Tensor, deviation: Tensor) -> Tensor:
-    """One over the deviation of each feature; 0 where all of it is rounding.
+class Fixed(Background):
+    """A background of given mean and whitening, and perhaps a last coordinate both leave alone.
 
-    Example:
-        >>> inverse_deviation(torch.tensor([5.0, 5.0]), torch.tensor([2.0, 1e-9]))
-        tensor([0.5000, 0.0000])
+    Args:
+        mean: μ, (d,).
+        whitening: W, (d, d).
+        constant: what a last, additional coordinate is multiplied by; None: there is none.
     """
-    varies = deviation > 32 * torch.finfo(mean.dtype).eps * mean.abs()
-    return torch.where(varies, 1 / torch.where(varies, deviation, 1), 0)
+
+    fixed_mean: Tensor
+    whitening: Tensor
+
+    def __init__(self, mean: Tensor, whitening: Tensor, constant: float | None = None) -> None:
+        if constant is not None:
+            mean = torch.cat([mean, mean.new_zeros(1)])
+            whitening = torch.block_diag(whitening, whitening.new_full((1, 1), constant))
+        super().__init__(len(mean))
+        self.register_buffer("fixed_mean", mean)
+        self.register_buffer("whitening", whitening)
+
+    def set(self, mean: Tensor, whitening: Tensor) -> None:
+        """Another mean and whitening of the same width."""
+        width = len(mean)
+        self.fixed_mean[:width] = mean
+        self.whitening[:width, :width] = whitening
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,)."""
+        return self.fixed_mean
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        return vectors @ self.whitening.to(vectors.dtype).mT
 
 
 def make_embedding(width: int, hidden: Hidden, activation: str) -> tuple[nn.Sequential, int]:
-    """Standardisation and hidden layers, and how wide what they give is.
-
-    Example:
-        >>> make_embedding(64, 32, "relu")
-        (Sequential(
-          (0): Standardize()
-          (1): Linear(in_features=64, out_features=32, bias=True)
-          (2): ReLU()
-        ), 32)
-    """
+    """Standardisation and hidden layers, and how wide what they give is."""
     kind = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
     sizes = () if hidden is None else hidden if isinstance(hidden, tuple | list) else (hidden,)
     widths = [width, *(check_count("hidden", size) for size in sizes)]

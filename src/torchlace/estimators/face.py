@@ -21,11 +21,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from torchlace._device import find_device
-from torchlace.estimators.samples import Array, Samples, merge_copies
+from torchlace._sklearn import Array, as_array, as_tensor, fit_anew
+from torchlace.estimators.samples import ROWS, Samples, merge_copies
 from torchlace.heads import LACE, Head
 
 _FLOATS = (np.float64, np.float32)
-_ROWS = 16384
 
 
 class FeatureClassifier(
@@ -34,7 +34,7 @@ class FeatureClassifier(
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Arrays in and arrays out; an embedding and a head in between.
+    """Takes arrays and gives arrays, with an embedding and a head in between.
 
     Subclasses define :meth:`_train` and :meth:`_advance`, which leave ``embedding_`` and ``head_``.
     """
@@ -45,6 +45,7 @@ class FeatureClassifier(
     n_features_in_: int
     n_iter_: int
     class_weight: Any
+    warm_start: bool
     device: str | torch.device
     random_state: Any
     verbose: bool
@@ -58,7 +59,7 @@ class FeatureClassifier(
             sample_weight: of each sample, (N,): one of weight zero counts for nothing, one of
                 weight two as two of weight one.
         """
-        return self._become(lambda model: model._fit(X, y, sample_weight))
+        return fit_anew(self, lambda model: model._fit(X, y, sample_weight), keep=self.warm_start)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, y, counts = self._checked(X, y, sample_weight, reset=True)
@@ -79,7 +80,9 @@ class FeatureClassifier(
             classes: all labels there will be; needed in the first call.
             sample_weight: as in :meth:`fit`.
         """
-        return self._become(lambda model: model._partial_fit(X, y, classes, sample_weight))
+        return fit_anew(
+            self, lambda model: model._partial_fit(X, y, classes, sample_weight), keep=True
+        )
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         if isinstance(self.class_weight, str):
@@ -102,43 +105,35 @@ class FeatureClassifier(
 
     def predict(self, X: Any) -> Array:
         """The label of every sample, (N,)."""
-        logits = self._apply(X, lambda features: self.head_(features))
+        logits = self._apply(X, Head.__call__)
         labels: Array = self.classes_[logits.argmax(axis=1)]
         return labels
 
     def decision_function(self, X: Any) -> Array:
         """Logits, (N, C); for two classes what the second has over the first, (N,)."""
-        logits = self._apply(X, lambda features: self.head_(features))
+        logits = self._apply(X, Head.__call__)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, calibrated where samples could be held out, (N, C)."""
-        return self._apply(X, lambda features: self.head_.probabilities(features))
+        return self._apply(X, Head.probabilities)
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of :meth:`predict_proba`, (N, C)."""
-        return self._apply(X, self._log_probabilities)
+        return self._apply(X, lambda head, x: torch.log_softmax(head(x) / head.temperature, dim=1))
 
     def transform(self, X: Any) -> Array:
         """Features as the classes are compared in: embedded and, by LACE heads, whitened."""
-        return self._apply(X, lambda features: self._whiten(features)[:, : self._n_features_out])
 
-    def _become(self, learn: Callable[[Self], None]) -> Self:
-        # A copy has modules of its own, so that one which fails halfway leaves these alone.
-        model = copy.copy(self)
-        learn(model)
-        self.__dict__ = model.__dict__
-        return self
+        def compared(head: Head, x: Tensor) -> Tensor:
+            whitened = head.whiten(x) if isinstance(head, LACE) else x
+            return whitened[:, : self._n_features_out]
+
+        return self._apply(X, compared)
 
     @property
     def _n_features_out(self) -> int:
         return self.head_.in_features
-
-    def _log_probabilities(self, features: Tensor) -> Tensor:
-        return torch.log_softmax(self.head_(features) / self.head_.temperature, dim=1)
-
-    def _whiten(self, features: Tensor) -> Tensor:
-        return self.head_.whiten(features) if isinstance(self.head_, LACE) else features
 
     def _train(self, samples: Samples) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _train")
@@ -148,11 +143,12 @@ class FeatureClassifier(
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Array, ...]:
         """Features, labels and weights as arrays, without samples of weight zero."""
-        X, y = validate_data(self, _array(X), _array(y), dtype=_FLOATS, reset=reset)
+        X, y = validate_data(self, as_array(X, "X"), as_array(y, "y"), dtype=_FLOATS, reset=reset)
         check_classification_targets(y)
         if reset:
             _check_not_tiny(X)
-        counts = _check_sample_weight(_array(sample_weight), X, dtype=X.dtype)
+        sample_weight = as_array(sample_weight, "sample_weight")
+        counts = _check_sample_weight(sample_weight, X, dtype=X.dtype)
         there = counts > 0
         if (counts < 0).any() or not there.any():
             raise ValueError(
@@ -162,7 +158,7 @@ class FeatureClassifier(
         return (X, y, counts) if there.all() else (X[there], y[there], counts[there])
 
     def _samples(self, X: Array, targets: Array, counts: Array) -> Samples:
-        """On the device, with class weights."""
+        """The samples on the device, with the weights of their classes."""
         self._seed = int(check_random_state(self.random_state).randint(2**31))
         X, targets, counts = merge_copies(X, targets, counts, self._seed)
         mass = np.bincount(targets, counts, len(self.classes_))
@@ -178,7 +174,7 @@ class FeatureClassifier(
         if not weights.sum() > 0:
             raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
         device = find_device(self.device)
-        return Samples(*(_tensor(part).to(device) for part in (X, targets, counts, weights)))
+        return Samples(*(as_tensor(part).to(device) for part in (X, targets, counts, weights)))
 
     def _check_balance(self, balance: Array) -> None:
         """Raise if a class has a weight that no loss can be multiplied by."""
@@ -190,18 +186,16 @@ class FeatureClassifier(
                 f"{balance[wrong[0]]:g} for class {label!r}: give 0 to a class that is not to count"
             )
 
-    def _apply(self, X: Any, function: Callable[[Tensor], Tensor]) -> Array:
-        """What ``function`` of the embedded features gives, some thousand rows at a time."""
+    def _apply(self, X: Any, function: Callable[[Head, Tensor], Tensor]) -> Array:
+        """What ``function`` of head and embedded features gives, some thousand rows at a time."""
         check_is_fitted(self, "head_")
-        X = validate_data(self, _array(X), dtype=_FLOATS, reset=False)
+        X = validate_data(self, as_array(X, "X"), dtype=_FLOATS, reset=False)
         self._to_device()
-        embedding = self.embedding_.eval()
-        self.head_.eval()
-        like = self.head_.temperature
+        embedding, head = self.embedding_.eval(), self.head_.eval()
         with torch.inference_mode():
-            found = [function(embedding(rows.to(like))) for rows in _tensor(X).split(_ROWS)]
-            joined: Array = torch.cat(found).cpu().numpy()
-        return joined
+            parts = (embedding(x.to(head.temperature)) for x in as_tensor(X).split(ROWS))
+            found: Array = torch.cat([function(head, part) for part in parts]).cpu().numpy()
+        return found
 
     def _to_device(self) -> None:
         """What was fitted, perhaps on another machine, onto the device of this one."""
@@ -235,21 +229,3 @@ def _check_not_tiny(X: Array) -> None:
         raise ValueError(
             f"the features are too small to be squared, none is larger than {peak:g}: rescale them"
         )
-
-
-def _array(values: Any) -> Any:
-    """Tensors as arrays; half precision, which few arrays know, as float32."""
-    if np.ma.is_masked(values):
-        raise ValueError(
-            f"{np.ma.getmaskarray(values).sum()} values are masked, which no classifier sees: "
-            "leave these samples out, X[~np.ma.getmaskarray(X).any(axis=1)], or fill the values in"
-        )
-    if not isinstance(values, Tensor):
-        return values
-    values = values.detach().cpu()
-    return (values.float() if values.dtype in (torch.half, torch.bfloat16) else values).numpy()
-
-
-def _tensor(array: Array) -> Tensor:
-    # Torch warns of memory that can't be written to, whether it wants to or not.
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_number
-from torchlace.estimators.background import Fixed, Spectrum
-from torchlace.estimators.embedding import Hidden, Homogeneous
-from torchlace.estimators.head import HeadClassifier
-from torchlace.estimators.moments import ClassMoments, empty_moments, merge
-from torchlace.estimators.samples import Samples
-from torchlace.estimators.search import LEAST_SHRINKAGE, Choice, choose
-from torchlace.estimators.signatures import class_directions, fit_signatures
+from torchlace.estimators.embedding import Fixed, Homogeneous
+from torchlace.estimators.head import AdamClassifier
+from torchlace.estimators.samples import ClassMoments, Samples, Spectrum, empty_moments
+from torchlace.estimators.search import (
+    LEAST_SHRINKAGE,
+    Choice,
+    choose,
+    class_directions,
+    fit_signatures,
+)
 from torchlace.functional import unit
 from torchlace.heads import LACE, Head
 from torchlace.heads.cosine import Scale
 
 
-class LACEClassifier(HeadClassifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class LACEClassifier(AdamClassifier):
     """Cosines to class signatures in the space whitened by the background, on given features.
 
     The background is what varies within classes: mean and pooled covariance are computed in closed
@@ -30,7 +35,8 @@ class LACEClassifier(HeadClassifier):
     best temperature decides; then everything is fitted to all samples.
 
     Behind hidden layers the embedding adapts to the head: there it is :class:`torchlace.LACE` with
-    its own defaults, trained by Adam as in :class:`HeadClassifier`.
+    its own defaults, trained by Adam as in
+    :class:`torchlace.estimators.HeadClassifier`.
 
     Args:
         shrinkage: of the covariance towards its mean variance: ``"auto"`` (chosen, from what Ledoit
@@ -77,48 +83,11 @@ class LACEClassifier(HeadClassifier):
         (True, (1797, 64))
     """
 
-    head_: LACE
-
-    def __init__(
-        self,
-        *,
-        shrinkage: float | Literal["auto", "ledoit-wolf"] = "auto",
-        scale: float | Literal["auto"] = "auto",
-        fit_intercept: bool = True,
-        hidden: Hidden = None,
-        activation: str = "relu",
-        class_weight: Any = None,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        validation_fraction: float = 0.2,
-        learning_rate: float = 3e-3,
-        alpha: float = 1e-4,
-        batch_size: int | str = "auto",
-        early_stopping: bool = True,
-        n_iter_no_change: int = 10,
-        warm_start: bool = False,
-        random_state: Any = None,
-        device: str | torch.device = "auto",
-        verbose: bool = False,
-    ) -> None:
-        self.shrinkage = shrinkage
-        self.scale = scale
-        self.fit_intercept = fit_intercept
-        self.hidden = hidden
-        self.activation = activation
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.tol = tol
-        self.validation_fraction = validation_fraction
-        self.learning_rate = learning_rate
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.n_iter_no_change = n_iter_no_change
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+    shrinkage: float | Literal["auto", "ledoit-wolf"] = "auto"
+    scale: float | Literal["auto"] = "auto"
+    fit_intercept: bool = True
+    validation_fraction: float = 0.2
+    head_: LACE = field(init=False)
 
     @property
     def scale_(self) -> float:
@@ -126,11 +95,10 @@ class LACEClassifier(HeadClassifier):
         return float(self.head_.scale)
 
     def _train(self, samples: Samples) -> None:
-        self._check()
         if self.hidden is not None:
             return super()._train(samples)
-        settings = self._settings(samples)
-        self._moments = merge(empty_moments(len(self.classes_), samples.features), samples)
+        self._check()
+        self._moments = empty_moments(len(self.classes_), samples.features).merge(samples)
         choice = self._choose(samples)
         start = None
         if self.warm_start and self._fits(samples):
@@ -140,12 +108,11 @@ class LACEClassifier(HeadClassifier):
         vectors = self._vectors(samples)
         found = fit_signatures(
             vectors,
-            samples.targets,
-            samples.weights,
-            self._directions(vectors, samples) if start is None else start,
+            samples,
+            class_directions(vectors, samples, len(self.classes_)) if start is None else start,
             choice.scale,
-            max_iter=settings.max_iter,
-            tol=settings.tol,
+            max_iter=self.max_iter,
+            tol=self.tol,
             report=self._say,
         )
         self.head_.weight.data.copy_(found.signatures)
@@ -156,16 +123,17 @@ class LACEClassifier(HeadClassifier):
         return None
 
     def _advance(self, samples: Samples) -> None:
-        self._check()
         if self.hidden is not None:
             return super()._advance(samples)
+        self._check()
         if not hasattr(self, "head_"):
             self._moments = empty_moments(len(self.classes_), samples.features)
             self._build_fixed(samples, "learned" if self.scale == "auto" else self.scale)
         self._check_built(samples)
-        self._moments = merge(self._moments, samples)
+        self._moments = self._moments.merge(samples)
         self._whiten_by(self._advised() if isinstance(self.shrinkage, str) else self.shrinkage)
-        weight, new = self.head_.weight.data, self._directions(self._vectors(samples), samples)
+        new = class_directions(self._vectors(samples), samples, len(self.classes_))
+        weight = self.head_.weight.data
         weight.copy_(torch.where(weight.any(dim=1, keepdim=True), weight, new))
         return self._pass_over(samples)
 
@@ -180,6 +148,7 @@ class LACEClassifier(HeadClassifier):
         return self.head_.in_features - isinstance(self.embedding_, Homogeneous)
 
     def _check(self) -> None:
+        super()._check()
         if isinstance(self.shrinkage, str):
             check_choice("shrinkage", self.shrinkage, ("auto", "ledoit-wolf"))
         else:
@@ -217,7 +186,7 @@ class LACEClassifier(HeadClassifier):
             ),
             shrinkage=self.shrinkage == "auto",
             scale=self.scale == "auto",
-            fraction=self._fraction(),
+            fraction=self.validation_fraction,
             report=self._say,
         )
 
@@ -256,6 +225,3 @@ class LACEClassifier(HeadClassifier):
         """The samples in the whitened space, of length one."""
         with torch.no_grad():
             return unit(self.head_.whiten(self.embedding_(samples.features)))
-
-    def _directions(self, vectors: Tensor, samples: Samples) -> Tensor:
-        return class_directions(vectors, samples.targets, samples.weights, len(self.classes_))

@@ -1,4 +1,4 @@
-"""Shrinkage and scale chosen by samples that were held out."""
+"""Signatures of fixed features, by a shrinkage and a scale that held-out samples choose."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn import functional as F
 
-from torchlace.estimators.background import Spectrum
-from torchlace.estimators.calibration import Calibration, calibrate
-from torchlace.estimators.moments import empty_moments, merge
-from torchlace.estimators.samples import Samples, folds, ranks
-from torchlace.estimators.signatures import class_directions, fit_signatures
+from torchlace._sklearn import Array
+from torchlace.estimators.samples import (
+    Calibration,
+    Samples,
+    Spectrum,
+    calibrate,
+    empty_moments,
+    folds,
+    ranks,
+)
 from torchlace.functional import unit
 
 Step = tuple[int, int]
@@ -30,6 +37,69 @@ _TOL, _MAX_ITER = 1e-3, 50
 _REACH = 12
 
 
+class Solution(NamedTuple):
+    """Where the optimiser stopped."""
+
+    signatures: Tensor
+    """(C, d), of length one."""
+    iterations: int
+    converged: bool
+
+
+def class_directions(vectors: Tensor, samples: Samples, classes: int) -> Tensor:
+    """Where each class lies from the mean of all, of length one, (C, d); zero without samples."""
+    targets, weights = samples.targets, samples.weights[:, None]
+    mass = weights.new_zeros(classes, 1).index_add(0, targets, weights)
+    sums = vectors.new_zeros(classes, vectors.shape[1]).index_add(0, targets, vectors * weights)
+    return unit(sums - mass * sums.sum(0) / mass.sum())
+
+
+def fit_signatures(
+    vectors: Tensor,
+    samples: Samples,
+    start: Tensor,
+    scale: float,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Callable[[str], None] = lambda text: None,
+) -> Solution:
+    """Minimise the weighted cross-entropy of ``scale`` times the cosine to each signature.
+
+    ``vectors`` are the samples, whitened and of length one, (N, d); ``tol`` is the largest entry of
+    the gradient at which L-BFGS has converged.
+    """
+    shares = samples.weights / samples.weights.sum()
+    # Coordinates that all samples have in common are steep; L-BFGS wants them alike.
+    pace = (1 + vectors.shape[1] * (shares @ vectors).square()) ** -0.25
+    losses: list[float] = []
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        point = torch.from_numpy(flat).to(start).view_as(start).requires_grad_()
+        logits = vectors @ (scale * unit(point * pace)).mT
+        loss = (F.cross_entropy(logits, samples.targets, reduction="none") * shares).sum()
+        (slope,) = torch.autograd.grad(loss, point)
+        losses.append(loss.item())
+        return losses[-1], slope.double().flatten().cpu().numpy()
+
+    found = minimize(
+        objective,
+        (start / pace).double().flatten().cpu().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=lambda _: report(f"training loss {losses[-1]:.5f}"),
+        options={
+            "maxiter": max_iter,
+            "maxls": 50,
+            "gtol": tol,
+            # Below what rounding leaves of the loss there is nothing to gain.
+            "ftol": 16 * float(torch.finfo(vectors.dtype).eps),
+        },
+    )
+    signatures = unit(torch.from_numpy(found.x).to(start).view_as(start) * pace)
+    return Solution(signatures, int(found.nit), found.status != 1)
+
+
 class Choice(NamedTuple):
     """What to fit with."""
 
@@ -43,17 +113,23 @@ class Fold:
 
     def __init__(self, train: Samples, held: Samples, classes: int, constant: float | None) -> None:
         self.train, self.held, self.classes, self.constant = train, held, classes, constant
-        self.spectrum = Spectrum(merge(empty_moments(classes, train.features), train))
+        self.spectrum = Spectrum(empty_moments(classes, train.features).merge(train))
         self.axes = self.spectrum.axes(train.features), self.spectrum.axes(held.features)
 
     def logits(self, shrinkage: float, scale: float) -> Tensor:
         """What the held samples score after a fit to the others."""
         lengths = self.spectrum.lengths(shrinkage)
-        train, held = (directions(axes * lengths.to(axes), self.constant) for axes in self.axes)
-        targets, weights = self.train.targets, self.train.weights
-        start = class_directions(train, targets, weights, self.classes)
-        found = fit_signatures(train, targets, weights, start, scale, max_iter=_MAX_ITER, tol=_TOL)
+        train, held = (self._directions(axes * lengths.to(axes)) for axes in self.axes)
+        start = class_directions(train, self.train, self.classes)
+        found = fit_signatures(train, self.train, start, scale, max_iter=_MAX_ITER, tol=_TOL)
         return scale * held @ found.signatures.mT
+
+    def _directions(self, whitened: Tensor) -> Tensor:
+        """Whitened samples of length one, with their last coordinate."""
+        if self.constant is not None:
+            last = torch.full_like(whitened[:, :1], self.constant)
+            whitened = torch.cat([whitened, last], dim=1)
+        return unit(whitened)
 
 
 def choose(
@@ -71,27 +147,18 @@ def choose(
 
     A search along one coordinate after the other, from ``first``: the odds of the shrinkage in
     powers of 4, the scale in powers of √2. The loss is the cross-entropy at the best temperature.
-
-    Args:
-        samples: to choose by; of very many, some.
-        classes: number of classes.
-        constant: last coordinate of the whitened samples, if any.
-        first: where to start, and the answer where nothing can be held out.
-        shrinkage: whether to choose it.
-        scale: whether to choose it.
-        fraction: share of the samples to hold out.
-        report: called with a line of text for each fit.
+    ``shrinkage`` and ``scale`` say whether to choose these; ``constant`` is the last coordinate of
+    the whitened samples, if any. Where nothing can be held out the answer is ``first``.
     """
     parts = _folds(samples, classes, constant, fraction)
     if not any(part.held.weights.any() for part in parts):
         return first
     held = Samples(*(torch.cat(field) for field in zip(*(p.held for p in parts), strict=True)))
-    size = held.size()
 
     @cache
     def outcome(amount: float, factor: float) -> Calibration:
         logits = torch.cat([part.logits(amount, factor) for part in parts])
-        found = calibrate(logits, held.targets, held.weights, size)
+        found = calibrate(logits, held)
         report(f"shrinkage {amount:.4f}, scale {factor:.3g}: validation loss {found.loss:.4f}")
         return found
 
@@ -103,21 +170,14 @@ def choose(
     return Choice(*best, outcome(*best).temperature)
 
 
-def directions(whitened: Tensor, constant: float | None) -> Tensor:
-    """Whitened samples of length one, with their last coordinate."""
-    if constant is not None:
-        whitened = torch.cat([whitened, torch.full_like(whitened[:, :1], constant)], dim=1)
-    return unit(whitened)
-
-
 def _folds(samples: Samples, classes: int, constant: float | None, fraction: float) -> list[Fold]:
     parts = math.ceil(len(samples.targets) / _MOST)
     if parts > 1:
         samples = samples.take(ranks(samples.targets).clamp_min(0) % parts == 0)
     place, number = ranks(samples.targets), folds(fraction)
-    masks = ((place >= 0) & (place % number == index) for index in range(min(number, _MOST_FOLDS)))
     chosen: list[Fold] = []
-    for held in masks:
+    for index in range(min(number, _MOST_FOLDS)):
+        held = (place >= 0) & (place % number == index)
         if held.any() and sum(len(part.held.targets) for part in chosen) < _ENOUGH_HELD:
             chosen.append(Fold(samples.take(~held), samples.take(held), classes, constant))
     return chosen
