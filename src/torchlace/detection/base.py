@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
@@ -247,13 +247,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
                 f"pixels must be real numbers of shape (N, bands) or (H, W, bands), two or more to "
                 f"fit; got {rows.dtype} {tuple(X.shape)}"
             )
-        if reset:
-            self.n_features_in_ = rows.shape[1]
-        elif rows.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
+        _check_n_features(self, rows, reset=reset)
         return rows, shape
 
 

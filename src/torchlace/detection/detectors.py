@@ -84,7 +84,7 @@ class _TargetDetector(Detector):
         return self.convention == "classical"
 
     def _lengths(self) -> Array:
-        """Of the whitened targets, (K,)."""
+        """Lengths of the whitened targets, (K,)."""
         found: Array = np.linalg.norm(self._centred_targets() @ self.whitening_.T, axis=1)
         return found
 

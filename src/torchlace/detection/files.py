@@ -27,13 +27,6 @@ def read_cube(path: Path | str) -> Array:
         FileNotFoundError: if there is no such file.
         ValueError: if it can't be used; the message says why.
         ImportError: if ENVI files need the package ``spectral``, which is not there.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/cube.npy", np.zeros((4, 5, 3)))
-        ...     read_cube(f"{folder}/cube.npy").shape
-        (4, 5, 3)
     """
     path = Path(path)
     if not path.is_file():
@@ -52,7 +45,7 @@ def read_cube(path: Path | str) -> Array:
 
 
 def read_targets(path: Path | str, bands: int) -> Array:
-    r"""Target spectra from a .csv file, one for each line, or from a .npy array.
+    """Target spectra from a .csv file, one for each line, or from a .npy array.
 
     Numbers are separated by commas, semicolons, tabs or spaces, all as in the first line of them;
     between semicolons or tabs they may have decimal commas. A first line of names, without any
@@ -65,14 +58,6 @@ def read_targets(path: Path | str, bands: int) -> Array:
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it holds no spectra of this width; the message says what it holds.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(f"{folder}/a.csv").write_text("red,green,blue\n1,2,3\n4,5,6\n")
-        ...     read_targets(f"{folder}/a.csv", 3)
-        array([[1., 2., 3.],
-               [4., 5., 6.]])
     """
     path = Path(path)
     if not path.is_file():

@@ -1,25 +1,15 @@
-r"""How often background alone exceeds a threshold: the exact null distributions of the detectors.
+"""How often background alone exceeds a threshold: the exact null distributions of the detectors.
 
-Let the background be n independent pixels of a Gaussian N(μ, Σ) in d bands, m their mean, S their
-covariance (divided by n - 1), y = x - m a pixel to be tested and t a target that does not depend on
-them. Two cases differ, and both are free of μ, Σ and t, which makes the detectors CFAR:
+The background is n independent pixels of a Gaussian in d bands, with mean m and covariance S
+(divided by n - 1), and t is a target that does not depend on them. The scores of a pixel are
+distributed as follows, whatever the Gaussian and the target are, which makes the detectors CFAR.
+Independent are b ~ Beta((n - d + 1)/2, (d - 1)/2), the loss by estimating the covariance, and
+G ~ χ²₁/χ²₍ₙ₋d₎; docs/detection.md derives it all::
 
-*A new pixel*, independent of the background. Split y along and across t in the metric of Σ. With
-independent variables b ~ Beta((n - d + 1)/2, (d - 1)/2), the loss by estimating Σ, and
-G ~ χ²₁ / χ²₍ₙ₋d₎:
-
-.. math::
-   \text{ACE}^2: \frac{r^2}{1 - r^2} = \frac{G}{1 - b}, \qquad
-   \text{SMF}: f^2\, t^T S^{-1} t = (n - 1)\left(1 + \tfrac1n\right) \frac{G}{b}, \qquad
-   \text{RX}: \left(n - \tfrac1n\right) \frac{d}{n - d} F_{d,\,n - d}
-
-*A fitted pixel*, one of the n themselves, as where an image is its own background. In the metric of
-S its direction is uniform and independent of S and m, whatever n is:
-
-.. math::
-   \text{ACE}^2: \text{Beta}(\tfrac12, \tfrac{d - 1}2), \qquad
-   \text{SMF}: f^2\, t^T S^{-1} t = \tfrac{(n-1)^2}n \text{Beta}(\tfrac12, \tfrac{n - 2}2), \qquad
-   \text{RX}: \tfrac{(n-1)^2}n \text{Beta}(\tfrac d2, \tfrac{n - d - 1}2)
+                   a new pixel                         a fitted one, which is one of the n
+    ACE²           r²/(1 - r²) = G/(1 - b)             Beta(1/2, (d - 1)/2)
+    SMF²·tᵀS⁻¹t    (n - 1/n)·G/b                       (n - 1)²/n·Beta(1/2, (n - 2)/2)
+    RX             (n - 1/n)·d/(n - d)·F(d, n - d)     (n - 1)²/n·Beta(d/2, (n - d - 1)/2)
 
 A target from which m was subtracted depends on m. For fitted pixels that changes nothing, since
 they are independent of m; for new ones the formulas are then exact but for the error of m, which
@@ -182,5 +172,5 @@ def _check_sizes(bands: int, samples: int, least: int) -> None:
 
 
 def _check_false_alarm(value: float, sides: int) -> float:
-    """The chance of an alarm on either side."""
+    """The chance of an alarm on any side."""
     return sides * check_number("false_alarm", value, 0, 1 / sides)

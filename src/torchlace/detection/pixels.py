@@ -21,12 +21,7 @@ _LEAST_UNEXPLAINED = 1e-12
 
 
 class BandError(ValueError):
-    """Bands that nothing can be computed from.
-
-    Attributes:
-        problem: what is wrong, with ``{bands}`` where their numbers go.
-        bands: their numbers, from 0.
-    """
+    """Bands that nothing can be computed from: their numbers go where ``problem`` says {bands}."""
 
     def __init__(self, problem: str, bands: Array) -> None:
         super().__init__(f"{problem.format(bands=listed(bands.tolist()))}: X[..., keep]")
@@ -138,14 +133,11 @@ def check_finite(rows: Rows, shape: tuple[int, ...], names: str = "pixels") -> N
 
 
 class Gaussian(NamedTuple):
-    """What is known of a background."""
+    """Mean, (d,), and covariance, (d, d), of a background, and how many pixels they come from."""
 
     mean: Array
-    """(d,)."""
     covariance: Array
-    """(d, d)."""
     samples: int
-    """How many pixels it was estimated from."""
 
 
 def estimate(

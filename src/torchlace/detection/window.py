@@ -30,14 +30,12 @@ _STRIP_BYTES = 1 << 26
 
 
 class Local(NamedTuple):
-    """Pixels of a row and the targets, whitened by the background around each pixel."""
+    """Pixels of a row, (P, 1, d), and targets, (P, K, d), whitened by the pixels' backgrounds."""
 
     row: int
     columns: slice
     pixels: Tensor
-    """(P, 1, d)."""
     targets: Tensor
-    """(P, K, d)."""
 
 
 def check_window(
@@ -84,12 +82,9 @@ def sliding(
     of running sums: the work is the same for every size of the window. Only rings that hold a pixel
     far from all others are looked at pixel by pixel.
 
-    Args:
-        image: (H, W, d), double precision.
-        targets: (K, d); K may be 0.
-        window: guard and outer width.
-        centre: subtract the mean of the ring from the targets too.
-        oas: shrink every covariance as Chen et al. do (oracle approximating shrinkage).
+    The image, (H, W, d), is in double precision; there may be no targets, (0, d). ``centre``
+    subtracts the mean of the ring from the targets too, ``oas`` shrinks every covariance by the
+    amount of Chen et al. (oracle approximating shrinkage).
     """
     height, width, bands = image.shape
     shift, glaring = _outliers(image.flatten(0, 1))

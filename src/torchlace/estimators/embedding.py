@@ -1,4 +1,4 @@
-"""What stands between the features and a head's signatures, and is computed rather than learned."""
+"""Layers between the features and the head, and a background that is given, not learned."""
 
 from __future__ import annotations
 

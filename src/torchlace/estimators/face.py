@@ -168,23 +168,19 @@ class FeatureClassifier(
             balance = compute_class_weight(
                 self.class_weight, classes=self.classes_, y=self.classes_[targets]
             )
-            self._check_balance(balance)
+            wrong = np.flatnonzero(~(np.isfinite(balance) & (balance >= 0)))
+            if len(wrong):
+                raise ValueError(
+                    f"class_weight must hold finite weights, none of them negative, got "
+                    f"{balance[wrong[0]]:g} for class {self.classes_.tolist()[wrong[0]]!r}: give 0 "
+                    "to a class that is not to count"
+                )
         counts = counts.astype(X.dtype, copy=False)
         weights = counts * balance[targets].astype(X.dtype)
         if not weights.sum() > 0:
             raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
         device = find_device(self.device)
         return Samples(*(as_tensor(part).to(device) for part in (X, targets, counts, weights)))
-
-    def _check_balance(self, balance: Array) -> None:
-        """Raise if a class has a weight that no loss can be multiplied by."""
-        wrong = np.flatnonzero(~(np.isfinite(balance) & (balance >= 0)))
-        if len(wrong):
-            label = self.classes_.tolist()[wrong[0]]
-            raise ValueError(
-                f"class_weight must hold finite weights, none of them negative, got "
-                f"{balance[wrong[0]]:g} for class {label!r}: give 0 to a class that is not to count"
-            )
 
     def _apply(self, X: Any, function: Callable[[Head, Tensor], Tensor]) -> Array:
         """What ``function`` of head and embedded features gives, some thousand rows at a time."""
@@ -198,7 +194,7 @@ class FeatureClassifier(
         return found
 
     def _to_device(self) -> None:
-        """What was fitted, perhaps on another machine, onto the device of this one."""
+        """Move what was fitted, perhaps on another machine, to the device of this one."""
         device = find_device(self.device)
         self.embedding_.to(device)
         self.head_.to(device)

@@ -35,8 +35,7 @@ class LACEClassifier(AdamClassifier):
     best temperature decides; then everything is fitted to all samples.
 
     Behind hidden layers the embedding adapts to the head: there it is :class:`torchlace.LACE` with
-    its own defaults, trained by Adam as in
-    :class:`torchlace.estimators.HeadClassifier`.
+    its own defaults, trained by Adam as in :class:`HeadClassifier`.
 
     Args:
         shrinkage: of the covariance towards its mean variance: ``"auto"`` (chosen, from what Ledoit
@@ -53,8 +52,8 @@ class LACEClassifier(AdamClassifier):
         tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
             counts as an improvement of the loss.
         validation_fraction: share of each class to hold out: a half, a third, a quarter …,
-            whichever is next to it. Small sets are held out in up to
-            five parts in turn, until a thousand samples were.
+            whichever is next to it. Small sets are held out in up to five parts in turn, until a
+            thousand samples were.
         learning_rate: of Adam, with ``hidden`` and in :meth:`partial_fit`.
         alpha: weight decay, likewise.
         batch_size: samples in a step, likewise; ``"auto"``: a fiftieth of them, 32 to 512.
@@ -131,7 +130,7 @@ class LACEClassifier(AdamClassifier):
             self._build_fixed(samples, "learned" if self.scale == "auto" else self.scale)
         self._check_built(samples)
         self._moments = self._moments.merge(samples)
-        self._whiten_by(self._advised() if isinstance(self.shrinkage, str) else self.shrinkage)
+        self._whiten_by(self._amount())
         new = class_directions(self._vectors(samples), samples, len(self.classes_))
         weight = self.head_.weight.data
         weight.copy_(torch.where(weight.any(dim=1, keepdim=True), weight, new))
@@ -179,19 +178,18 @@ class LACEClassifier(AdamClassifier):
             samples,
             len(self.classes_),
             self._constant(width),
-            Choice(
-                self._advised() if isinstance(self.shrinkage, str) else self.shrinkage,
-                math.sqrt(width) if self.scale == "auto" else self.scale,
-                1.0,
-            ),
+            Choice(self._amount(), math.sqrt(width) if self.scale == "auto" else self.scale, 1.0),
             shrinkage=self.shrinkage == "auto",
             scale=self.scale == "auto",
             fraction=self.validation_fraction,
             report=self._say,
         )
 
-    def _advised(self) -> float:
-        return max(self._moments.shrinkage, LEAST_SHRINKAGE)
+    def _amount(self) -> float:
+        """The shrinkage that was given, or what Ledoit and Wolf advise."""
+        if isinstance(self.shrinkage, str):
+            return max(self._moments.shrinkage, LEAST_SHRINKAGE)
+        return self.shrinkage
 
     def _constant(self, width: int) -> float | None:
         return math.sqrt(width) if self.fit_intercept else None

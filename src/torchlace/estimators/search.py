@@ -38,10 +38,9 @@ _REACH = 12
 
 
 class Solution(NamedTuple):
-    """Where the optimiser stopped."""
+    """Where the optimiser stopped; signatures, (C, d), are of length one."""
 
     signatures: Tensor
-    """(C, d), of length one."""
     iterations: int
     converged: bool
 
