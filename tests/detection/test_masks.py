@@ -76,6 +76,8 @@ def test_masks_elsewhere_are_an_error():
         ACEDetector(np.ma.array(rows[0], mask=[1, 0, 0, 0, 0])).fit(rows)
     with pytest.raises(ValueError, match=r"masked.*leave these samples out"):
         MIACE().fit([masked, rows], [1, 0])
+    with pytest.raises(ValueError, match="of bag_labels are masked"):
+        MIACE().fit([rows, rows], np.ma.array([1, 0], mask=[0, 1]))
     for model in (LogisticRegression().fit(rows, labels), tl.Softmax(5, 2)):
         with pytest.raises(ValueError, match=r"masked.*leave these samples out"):
             OpenSet(model).fit(masked, labels)

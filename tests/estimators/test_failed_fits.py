@@ -110,6 +110,12 @@ def test_a_first_fit_that_fails_leaves_nothing(kind):
     assert kind().partial_fit(OTHER, Y[: len(OTHER)], classes=[0, 1, 2]).n_features_in_ == 4
 
 
+def test_what_an_older_fit_left_goes():
+    model = LACEClassifier(random_state=0, max_iter=3).fit(X, Y)
+    assert hasattr(model, "shrinkage_")
+    assert not hasattr(model.set_params(hidden=4).fit(X, Y), "shrinkage_")
+
+
 MASK = np.arange(X.size).reshape(X.shape) == 7
 
 

@@ -194,6 +194,15 @@ def _sample(rows: Rows, shape: tuple[int, ...], batch_size: int, device: torch.d
     return Gaussian(mean, covariance, count)
 
 
+def constant_bands(constant: Array, bands: int, where: str) -> BandError:
+    """The error where some of the bands hold one value throughout."""
+    return BandError(
+        f"{len(constant)} of {bands} bands do not vary over the {where} ({{bands}}): drop them "
+        "from pixels and target alike",
+        constant,
+    )
+
+
 def _why_singular(background: Gaussian) -> ValueError:
     count, bands = background.samples, len(background.mean)
     fix = f"use {setting('covariance', 'ledoit-wolf')} or {setting('covariance', 'oas')}"
@@ -204,11 +213,7 @@ def _why_singular(background: Gaussian) -> ValueError:
         )
     constant = _constant(background)
     if len(constant):
-        return BandError(
-            f"{len(constant)} of {bands} bands do not vary over the background ({{bands}}): drop "
-            "them from pixels and target alike",
-            constant,
-        )
+        return constant_bands(constant, bands, "background")
     return ValueError(
         f"the covariance of {count} background pixels in {bands} bands is singular: some bands are "
         f"sums of others. Drop those, or {fix}"

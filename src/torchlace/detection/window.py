@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from torchlace._checks import check_count
 from torchlace._text import setting
-from torchlace.detection.pixels import BandError, Covariance
+from torchlace.detection.pixels import Covariance, constant_bands
 from torchlace.functional import cholesky, shrink
 
 Window = tuple[int, int]
@@ -217,11 +217,7 @@ def _unless_singular(factor: Tensor, variances: Tensor, least: float) -> Tensor:
 def _why_singular(image: Tensor, row: int, column: int) -> ValueError:
     constant = (image == image[:1, :1]).flatten(0, 1).all(0)
     if constant.any():
-        return BandError(
-            f"{int(constant.sum())} of {len(constant)} bands do not vary over the image "
-            "({bands}): drop them from pixels and target alike",
-            constant.nonzero()[:, 0].cpu().numpy(),
-        )
+        return constant_bands(constant.nonzero()[:, 0].cpu().numpy(), len(constant), "image")
     return ValueError(
         f"the background around pixel ({row}, {column}) has a singular covariance: the pixels "
         f"there vary too little. Use a larger window, {setting('covariance', 'oas')}, or no window"
