@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchlace._registry import lazy_names
 
 if TYPE_CHECKING:
     from torchlace import backgrounds, functional, heads
@@ -44,36 +45,19 @@ __all__ = [
     "heads",
 ]
 
-_ELSEWHERE = {
-    "BackgroundNorm": "backgrounds",
-    "Classifier": "models",
-    "checks": "_checks",
-    "backgrounds": "",
-    "data": "",
-    "detection": "",
-    "estimators": "",
-    "evaluation": "",
-    "experiments": "",
-    "export": "",
-    "functional": "",
-    "heads": "",
-    "inspection": "",
-    "models": "",
-    "report": "",
-    "runs": "",
-    "training": "",
+_PLACES = {
+    "heads": [name for name in __all__ if name[0].isupper()],
+    "backgrounds": ["BackgroundNorm"],
+    "models": ["Classifier"],
+    "_checks": ["checks"],
 }
-
-
-def __getattr__(name: str) -> Any:
-    # Names are imported when first used: the command line answers --help without loading torch.
-    if name not in _ELSEWHERE and name not in __all__:
-        raise AttributeError(f"module 'torchlace' has no attribute {name!r}")
-    module = _ELSEWHERE.get(name, "heads")
-    if not module:
-        return import_module(f"torchlace.{name}")
-    return getattr(import_module(f"torchlace.{module}"), name)
+_PACKAGES = (
+    *("backgrounds", "data", "detection", "estimators", "evaluation", "experiments", "export"),
+    *("functional", "heads", "inspection", "models", "report", "runs", "training"),
+)
+# Names are imported when first used: the command line answers --help without loading torch.
+__getattr__ = lazy_names(__name__, _PLACES, _PACKAGES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ELSEWHERE, *__all__})
+    return sorted({*globals(), *_PACKAGES, *__all__})

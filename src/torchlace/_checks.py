@@ -16,6 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from torchlace._torch import transformed
 from torchlace._values import check_choice as check_choice
 from torchlace._values import check_count as check_count
 from torchlace._values import check_number as check_number
@@ -172,6 +173,6 @@ def check_classes(count: int) -> int:
 def _values_visible(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or tensor.device.type == "meta":
         return False
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if transformed(tensor):
         return False
     return tensor.device.type == "cpu" if _mode == "auto" else _mode

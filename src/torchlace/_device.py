@@ -33,9 +33,7 @@ def named_device(name: str | torch.device) -> torch.device:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError):
         use = setting("device", "cpu")
-        hint = (
-            "; did you mean 'cuda'?" if "cuda" in nearest(str(name), ("cpu", "cuda"), 0.6) else ""
-        )
+        hint = "; did you mean 'cuda'?" if nearest(str(name), ("cuda",)) else ""
         raise ValueError(f'unknown device {name!r}: use {use}, "cuda" or "auto"{hint}') from None
     return device
 

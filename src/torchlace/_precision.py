@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlace._torch import is_tracing
+
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """A block without autocast on the device of ``tensor``."""
@@ -31,7 +33,7 @@ def widened(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         tensor([[65504., 32752.]], dtype=torch.float16)
     """
     narrow = tensor.dtype == torch.float16 and dtype != torch.float16
-    if not narrow or torch._C._is_tracing() or _in_autocast(tensor):
+    if not narrow or is_tracing() or _in_autocast(tensor):
         return tensor.to(dtype)
     widen = _Widened if torch.compiler.is_compiling() else _WidenedForward
     wide: Tensor = widen.apply(tensor, dtype)

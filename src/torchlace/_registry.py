@@ -1,13 +1,16 @@
-"""Things that are found by name: what is built in, what a user registers, what packages offer."""
+"""What is found by its name, and loaded only then: heads, data sets, ..., and names of packages."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchlace._values import check_choice
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -64,6 +67,8 @@ class Registry(Generic[T]):
 
     @functools.cached_property
     def _offered(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points
+
         group = f"torchlace.{self.kind.replace(' ', '_')}s"
         return {each.name: each for each in entry_points(group=group)}
 
@@ -84,3 +89,29 @@ def registered(registry: Registry[Any], name: str, thing: Any) -> Callable[[Any]
     if thing is None:
         return functools.partial(registry.register, name)
     return registry.register(name, thing)
+
+
+def lazy_names(
+    package: str, places: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
+) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a package, so that importing it loads none of its modules.
+
+    Args:
+        package: the ``__name__`` of the package.
+        places: names by the module of the package that defines them.
+        modules: of the package, which are names of it themselves.
+
+    Example:
+        >>> lazy_names("torchlace.runs", {"files": ["CONFIG"]})("CONFIG")
+        'config.yaml'
+    """
+    found = {name: module for module, names in places.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
+        if name not in found:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{found[name]}"), name)
+
+    return get

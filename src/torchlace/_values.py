@@ -1,11 +1,12 @@
-"""Checks of settings: numbers, counts and names; nothing heavy is loaded for them."""
+"""Checks of settings: numbers, counts, names and options; nothing heavy is loaded for them."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import numbers
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 
 def check_number(
@@ -31,16 +32,58 @@ def check_count(name: str, value: int, low: int = 1) -> int:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return ``value`` if it is one of ``choices``, or raise with the nearest ones."""
+    """Return ``value`` if it is one of ``choices``, or raise with what it may have meant."""
     known = sorted(choices)
-    if value in known:
-        return value
-    near = nearest(str(value), known)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise ValueError(f"unknown {name} {value!r}: {hint}known: {', '.join(known)}")
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}: {suggestion(str(value), known)}")
+    return value
 
 
-def nearest(value: str, known: Collection[str], alike: float = 0.4) -> list[str]:
+def check_options(kind: type, given: Iterable[str]) -> None:
+    """Raise a TypeError unless a class takes all of the ``given`` options."""
+    known = option_names(kind)
+    for name in given:
+        try:
+            check_choice(f"option of {kind.__name__}", name, known)
+        except ValueError as error:
+            raise TypeError(str(error)) from None
+
+
+def option_names(kind: type) -> list[str]:
+    """The keyword options that a class takes, those that it passes on to its bases included.
+
+    A class names what it settles itself, though its bases ask for it, in ``_settled``.
+
+    Example:
+        >>> from torchlace.heads import NormFace
+        >>> option_names(NormFace)
+        ['chunk', 'device', 'dtype', 'scale']
+    """
+    found: set[str] = set()
+    for each in kind.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        parameters = inspect.signature(vars(each)["__init__"]).parameters.values()
+        found |= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break
+    return sorted(found - set(getattr(kind, "_settled", ())))
+
+
+def suggestion(value: str, known: Collection[str], near: Sequence[str] = ()) -> str:
+    """What to use instead of an unknown name: the names that are near it, or else all there are.
+
+    Example:
+        >>> suggestion("lase", ["lace", "softmax"]), suggestion("tree", ["lace", "softmax"])
+        ("did you mean 'lace'?", 'known: lace, softmax')
+    """
+    near = near or nearest(value, known)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"known: {', '.join(known)}"
+
+
+def nearest(value: str, known: Collection[str]) -> list[str]:
     """Up to three of the ``known`` names that look most like one that is unknown.
 
     Example:
@@ -50,5 +93,4 @@ def nearest(value: str, known: Collection[str], alike: float = 0.4) -> list[str]
     if value.lower() == "gpu" and "cuda" in known:
         return ["cuda"]
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(value.lower(), names, n=3, cutoff=alike)
-    return [names[each] for each in near]
+    return [names[each] for each in difflib.get_close_matches(value.lower(), names)]

@@ -52,12 +52,7 @@ def read_yaml_text(text: str, source: str) -> Any:
     import yaml
 
     try:
-        loader = _loader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _Shape(loader).measure(node)
-        return loader.construct_document(node)
+        return _loader(text).get_single_data()
     except _RefusedError as error:
         raise ValueError(f"{source} {error}") from None
     except yaml.YAMLError as error:
@@ -76,9 +71,15 @@ def _loader(text: str) -> Any:
     from yaml.constructor import ConstructorError
 
     class Loader(yaml.SafeLoader):
-        depth = 0
+        depth = repeated = 0
+
+        def __init__(self, text: str) -> None:
+            super().__init__(text)
+            # How many nodes each node is with its aliases written out, and how deep.
+            self.sizes: dict[Any, tuple[int, int]] = {}
 
         def compose_node(self, parent: Any, index: Any) -> Any:
+            alias = self.check_event(yaml.AliasEvent)
             self.depth += 1
             if self.depth > _DEEPEST:
                 raise _RefusedError(
@@ -87,7 +88,50 @@ def _loader(text: str) -> Any:
                 )
             node = super().compose_node(parent, index)
             self.depth -= 1
+            if alias:
+                self.repeat(node)
+            else:
+                self.measure(node)
             return node
+
+        def measure(self, node: Any) -> None:
+            children = [] if node.id == "scalar" else node.value
+            if node.id == "mapping":
+                self.check_keys(node)
+                children = [part for pair in children for part in pair]
+            sizes = [self.sizes[child] for child in children]
+            depth = 1 + max((depth for _, depth in sizes), default=0)
+            if depth > _DEEPEST:
+                raise _RefusedError(
+                    f"is nested more than {_DEEPEST} deep by the aliases in what begins in line "
+                    f"{_line(node)}: write out what is needed"
+                )
+            self.sizes[node] = 1 + sum(size for size, _ in sizes), depth
+
+        def repeat(self, node: Any) -> None:
+            if node not in self.sizes:
+                raise _RefusedError(
+                    f"has an alias in what begins in line {_line(node)} that names itself"
+                )
+            self.repeated += self.sizes[node][0]
+            if self.repeated > _MOST_REPEATED:
+                raise _RefusedError(
+                    f"would grow by more than {_MOST_REPEATED:,} values where its aliases repeat "
+                    f"what begins in line {_line(node)}: write out what is needed"
+                )
+
+        def check_keys(self, node: Any) -> None:
+            lines: dict[str, int] = {}
+            for key, _ in node.value:
+                # Of two equal keys PyYAML would drop the first without a word.
+                if key.id == "scalar" and not key.tag.endswith(":merge"):
+                    name, line = str(self.construct_object(key)), _line(key)
+                    if name in lines:
+                        raise _RefusedError(
+                            f"has the key {name!r} twice, in lines {lines[name]} and {line}: "
+                            "rename or remove one"
+                        )
+                    lines[name] = line
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             kind = node.tag.rpartition(":")[2]
@@ -104,63 +148,6 @@ def _loader(text: str) -> Any:
                 raise ConstructorError(None, None, problem, node.start_mark) from None
 
     return Loader(text)
-
-
-class _Shape:
-    """Walks over a composed document, for keys that come twice and for what aliases repeat."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self.repeated = 0
-        # Of each node, how many nodes it is and how deep; None while it is being looked at.
-        self.known: dict[int, tuple[int, int] | None] = {}
-
-    def measure(self, node: Any) -> tuple[int, int]:
-        """How many nodes this one is, and how deep, with its aliases written out."""
-        if id(node) in self.known:
-            return self._again(node)
-        self.known[id(node)] = None
-        children = [] if node.id == "scalar" else node.value
-        if node.id == "mapping":
-            self._check_keys(node)
-            children = [part for pair in children for part in pair]
-        sizes = [self.measure(child) for child in children]
-        depth = 1 + max((depth for _, depth in sizes), default=0)
-        if depth > _DEEPEST:
-            raise _RefusedError(
-                f"is nested more than {_DEEPEST} deep by the aliases in what begins in line "
-                f"{_line(node)}: write out what is needed"
-            )
-        found = 1 + sum(size for size, _ in sizes), depth
-        self.known[id(node)] = found
-        return found
-
-    def _again(self, node: Any) -> tuple[int, int]:
-        found = self.known[id(node)]
-        if found is None:
-            raise _RefusedError(
-                f"has an alias in what begins in line {_line(node)} that names itself"
-            )
-        self.repeated += found[0]
-        if self.repeated > _MOST_REPEATED:
-            raise _RefusedError(
-                f"would grow by more than {_MOST_REPEATED:,} values where its aliases repeat what "
-                f"begins in line {_line(node)}: write out what is needed"
-            )
-        return found
-
-    def _check_keys(self, node: Any) -> None:
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            # Of two equal keys PyYAML would drop the first without a word.
-            if key.id == "scalar" and not key.tag.endswith(":merge"):
-                name, line = str(self.loader.construct_object(key)), _line(key)
-                if name in lines:
-                    raise _RefusedError(
-                        f"has the key {name!r} twice, in lines {lines[name]} and {line}: rename "
-                        "or remove one"
-                    )
-                lines[name] = line
 
 
 def _line(node: Any) -> int:

@@ -19,7 +19,7 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--data", "digit"), "did you mean digits?"),
+        (("--data", "digit"), "did you mean 'digits'?"),
         (("--head", "lacy"), "did you mean 'lace'"),
         (("--head", "LACE"), "did you mean 'lace'"),
         (("--backbone", "resnet81"), "did you mean 'resnet18'"),
@@ -128,9 +128,9 @@ def test_the_nearest_folder_is_proposed(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID.replace("data: digits", "data: photso"))
     (tmp_path / "a.yaml").write_text("data: Photo\n")
     for command, said in (
-        (("train", "--data", "photso"), "did you mean photos?"),
-        (("train", "--config", "a.yaml"), "did you mean photos?"),
-        (("data", "check", "./photo"), "did you mean photos?"),
+        (("train", "--data", "photso"), "did you mean 'photos'?"),
+        (("train", "--config", "a.yaml"), "did you mean 'photos'?"),
+        (("data", "check", "./photo"), "did you mean 'photos'?"),
         (("reproduce", "grid.yaml"), "did you mean 'photos'?"),
     ):
         done = torchlace(*command, folder=tmp_path)

@@ -294,7 +294,7 @@ def test_unknown_names_are_answered_with_known_ones(tmp_path):
         fetch_data("cifar", tmp_path)
     with pytest.raises(MissingDataError, match="torchlace data fetch cifar10"):
         load_data("cifar10", tmp_path)
-    with pytest.raises(MissingDataError, match="did you mean cifar10"):
+    with pytest.raises(MissingDataError, match="did you mean 'cifar10'"):
         load_data("cifar11", tmp_path)
 
 

@@ -28,7 +28,7 @@ def test_the_nearest_is_proposed(name, expected, here):
     assert found[:1] == ([expected] if expected else [])
     with pytest.raises(MissingDataError) as error:
         load_data(name, here / "packs")
-    assert (f"did you mean {expected}" in str(error.value)) == (expected is not None)
+    assert (f"did you mean {expected!r}" in str(error.value)) == (expected is not None)
 
 
 def test_in_other_folders_too(here):

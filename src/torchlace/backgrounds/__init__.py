@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from torchlace import _options
+from torchlace import _values
 from torchlace._registry import Registry, registered
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.learned import Learned
@@ -75,7 +75,7 @@ def option_names(name: str) -> list[str]:
         >>> option_names("learned")
         ['covariance', 'device', 'dtype', 'form', 'mean']
     """
-    return _options.option_names(_REGISTRY[name])
+    return _values.option_names(_REGISTRY[name])
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Background:
@@ -91,7 +91,7 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
             f"the option {option} is gone: the covariance within classes, the default, took its "
             "place; leave it out and train again"
         )
-    _options.check_options(kind, options)
+    _values.check_options(kind, options)
     knows_classes = "num_classes" in inspect.signature(kind).parameters
     sizes = (in_features, num_classes) if knows_classes else (in_features,)
     background: Background = kind(*sizes, **options)

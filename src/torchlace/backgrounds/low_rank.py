@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_count, check_number
 from torchlace._precision import widened
+from torchlace._torch import constant_when_compiled
 from torchlace.backgrounds.base import Background
-from torchlace.backgrounds.running import Running, constant_when_compiled
+from torchlace.backgrounds.running import Running
 from torchlace.backgrounds.within import ClassMomentsBackground
 from torchlace.functional import cholesky
 from torchlace.functional.class_moments import scatter

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_count
-from torchlace._options import check_options
+from torchlace._values import check_options
 from torchlace.backgrounds.base import Background
 from torchlace.backgrounds.total import Total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +19,9 @@ from torchlace._checks import (
     check_target_shape,
     largest_seen,
 )
-from torchlace._transforms import transforming
+from torchlace._torch import mapped, transformed, transforming, untransformed
 from torchlace.backgrounds.base import Background
 from torchlace.functional.moments import Decay
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Running(Background):
@@ -150,7 +148,7 @@ class Running(Background):
         if transforming():
             # What was not given to a transform may not change in it, and the counter can't be
             # given: it is no buffer.
-            with torch._C._DisableFuncTorch():
+            with untransformed():
                 self._clock += 1
         else:
             self._clock += 1
@@ -210,7 +208,7 @@ class Running(Background):
             return buffer.to(dtype)
         if self.forced is not None:
             return buffer.to(dtype)
-        if torch._C._functorch.is_functorch_wrapped_tensor(buffer):
+        if transformed(buffer):
             return buffer.to(dtype).clone()
         kept = self._kept.get(name)
         if kept is None or kept[0] is not buffer or kept[1:3] != (buffer._version, dtype):
@@ -289,33 +287,14 @@ def advance(module: nn.Module, steps: int) -> None:
             part._kept.clear()
 
 
-def constant_when_compiled(function: Function) -> Function:
-    """Mark a function whose value the compiler may take as it is.
-
-    As torch.compiler.assume_constant_result does, which imports the compiler: two seconds of every
-    start, compiled or not.
-    """
-    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
-
-
 def _check_mapped(features: Tensor, statistics: Tensor) -> None:
     """Raise where vmap runs over samples that one background would have to learn from."""
-    if torch.compiler.is_compiling() or not _mapped(features) or _mapped(statistics):
+    if torch.compiler.is_compiling() or not mapped(features) or mapped(statistics):
         return
     raise RuntimeError(
         "one background can't learn from samples that torch.func.vmap keeps apart: call .eval() on "
         "the head or background first, or map over stacked buffers too"
     )
-
-
-def _mapped(tensor: Tensor) -> bool:
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        if functorch.is_batchedtensor(tensor):
-            return True
-        tensor = functorch.get_unwrapped(tensor)
-    return False
 
 
 def _all_reduce(tensor: Tensor) -> Tensor:

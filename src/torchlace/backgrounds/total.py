@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_number
-from torchlace.backgrounds.running import Running, constant_when_compiled
+from torchlace._torch import constant_when_compiled
+from torchlace.backgrounds.running import Running
 from torchlace.functional import (
     Moments,
     cholesky_whitening,

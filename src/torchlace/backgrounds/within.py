@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_classes, check_number
+from torchlace._torch import constant_when_compiled
 from torchlace.backgrounds.base import Background
-from torchlace.backgrounds.running import Running, constant_when_compiled
+from torchlace.backgrounds.running import Running
 from torchlace.backgrounds.total import Method
 from torchlace.functional import cholesky_whitening, newton_schulz_whitening
 from torchlace.functional.class_moments import (

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchlace._sizes import require_memory
+from torchlace._files import require_memory
 from torchlace.data.errors import DataError, require
 from torchlace.data.packs import Arrays
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchlace._sizes import require_memory
+from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace._values import check_choice
 from torchlace.data.errors import DataError, MissingDataError, require

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from torchlace._checks import check_count
-from torchlace._sizes import require_memory
+from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace.data.decode import resize_square
 from torchlace.data.errors import DataError

@@ -18,8 +18,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from torchlace._files import write_whole
-from torchlace._sizes import check_header, require_memory
+from torchlace._files import check_header, require_memory, write_whole
 from torchlace._text import is_text, listed, shown
 from torchlace.data.errors import DataError, MissingDataError
 

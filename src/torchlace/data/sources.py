@@ -13,7 +13,7 @@ import torch
 
 from torchlace._registry import Registry, registered
 from torchlace._text import setting
-from torchlace._values import check_choice, nearest
+from torchlace._values import check_choice, nearest, suggestion
 from torchlace.data.errors import DataError, MissingDataError, require
 from torchlace.data.images import ImageData, stratified_split
 from torchlace.data.packs import data_root
@@ -179,7 +179,7 @@ def near_sources(name: str, root: Path | str | None = None) -> list[str]:
     found = {each.name: str(each) for each in beside if each.is_dir() or each.suffix in _FILES}
     packs = (pack.stem for pack in data_root(root).glob("*.npz"))
     found |= {each: each for each in (*packs, *data_names())}
-    return [found[each] for each in nearest(path.name, found, alike=0.6)]
+    return [found[each] for each in nearest(path.name, found)]
 
 
 def check_source(source: str, root: Path | str | None = None, *, what: str = "data set") -> str:
@@ -225,9 +225,7 @@ def find_files(name: str, root: Path) -> Path:
         raise DataError(f"{path}: neither a folder of class folders nor a .npz nor a .csv")
     if pack.is_file():
         return pack
-    near = near_sources(name, root)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise MissingDataError(
-        f"no data {name!r}: {hint}It is neither a path nor a pack in {root}, and no set of that "
-        f"name is registered. Known: {', '.join(data_names())}"
+        f"no data {name!r}: it is neither a path nor a pack in {root} nor a registered set; "
+        + suggestion(name, data_names(), near_sources(name, root))
     )

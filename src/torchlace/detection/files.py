@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
-from torchlace._sizes import check_header, require_memory
+from torchlace._files import check_header, require_memory
 from torchlace._sklearn import Array
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchlace._lazy import lazy_names
+from torchlace._registry import lazy_names
 
 if TYPE_CHECKING:
     from torchlace.experiments.cells import Cell, Task, unique_tasks

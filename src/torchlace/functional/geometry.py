@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace._transforms import transforming
+from torchlace._torch import is_tracing, transforming
 
 
 def unit(vectors: Tensor, least: float | None = None) -> Tensor:
@@ -23,7 +23,7 @@ def unit(vectors: Tensor, least: float | None = None) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
+    if torch.compiler.is_compiling() or is_tracing():
         # The compiler fuses these by itself, and traces no function with a forward derivative;
         # what is traced for TorchScript can't be saved with one.
         least = negligible(vectors.dtype) if least is None else least

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from torchlace._options import check_options
+from torchlace._values import check_options
 from torchlace.functional import split_logits, unit
 from torchlace.heads.base import LossOptions
 from torchlace.heads.cosine import CosineHead

@@ -17,7 +17,6 @@ from torchlace._checks import (
     check_number,
     check_targets,
 )
-from torchlace._options import check_options
 from torchlace._precision import (
     FullPrecisionBuffers,
     compute_dtype,
@@ -25,6 +24,7 @@ from torchlace._precision import (
     full_precision,
     widened,
 )
+from torchlace._values import check_options
 from torchlace.heads.fold import Folded
 from torchlace.heads.temperature import fit_temperature
 

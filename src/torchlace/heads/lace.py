@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchlace import backgrounds
 from torchlace._checks import check_choice
-from torchlace._options import option_names
 from torchlace._precision import full_precision, widened
+from torchlace._values import option_names
 from torchlace.backgrounds import Background, ClasswiseBackground
 from torchlace.functional import unit
 from torchlace.heads.cosine import CosineHead, Scale

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchlace._lazy import lazy_names
+from torchlace._registry import lazy_names
 
 if TYPE_CHECKING:
     from torchlace.runs.config import TrainConfig
