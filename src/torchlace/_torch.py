@@ -53,7 +53,7 @@ def transformed(tensor: Tensor) -> bool:
 
 def mapped(tensor: Tensor) -> bool:
     """Whether torch.func.vmap runs over a tensor, inside other transforms too."""
-    while is_functorch_wrapped_tensor(tensor):
+    while not torch.compiler.is_compiling() and is_functorch_wrapped_tensor(tensor):
         if is_batchedtensor(tensor):
             return True
         tensor = get_unwrapped(tensor)

@@ -2,8 +2,9 @@ import json
 import shutil
 
 import pytest
+from cli.inside import torchlace
 from inspection.runs import copied
-from training.processes import torchlace
+from training import processes
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +71,10 @@ def test_runs_that_can_t_be_examined_are_rows_that_say_so(place):
 
 
 def test_nothing_to_compare_is_a_failure(place):
-    done = torchlace("compare", "young", "nowhere", folder=place)
+    done = processes.torchlace("compare", "young", "nowhere", folder=place)
     assert done.code == 1
     assert "(2) nowhere holds no run" in done.out
-    assert torchlace("compare", folder=place).code == 2
+    assert processes.torchlace("compare", folder=place).code == 2
 
 
 def test_numbers_are_whole_on_a_narrow_terminal(place, monkeypatch):

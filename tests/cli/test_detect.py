@@ -1,12 +1,14 @@
-"""`torchlace detect`, in processes of its own."""
+"""`torchlace detect`."""
 
 import numpy as np
 import pytest
 import spectral
 import spectral.io.envi as envi
+from cli.inside import torchlace
 from detection.scenes import scene
 from PIL import Image
-from training.processes import fresh, torchlace
+from training import processes
+from training.processes import fresh
 
 IMAGE, TARGET = scene()
 
@@ -147,8 +149,7 @@ def test_without_spectral_it_says_what_to_install(folder):
     package = folder / "without" / "spectral"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ModuleNotFoundError('No module named spectral')")
-    done = torchlace(
-        "detect", "cube.hdr", "--detector", "rx", folder=folder, before_all_else=folder / "without"
-    )
+    command = ("detect", "cube.hdr", "--detector", "rx")
+    done = processes.torchlace(*command, folder=folder, before_all_else=folder / "without")
     assert done.code == 1
     assert done.err == "error: cube.hdr: ENVI images need pip install spectral\n"

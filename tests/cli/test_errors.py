@@ -1,13 +1,14 @@
-import subprocess
+import os
 import sys
 
 import numpy
 import pytest
 import torch
 import typer
+from cli.inside import torchlace, trained
 from experiments.grids import GRID
 from PIL import Image
-from training.processes import torchlace
+from training import processes
 
 from torchlace.cli.common import plain_errors
 
@@ -148,10 +149,8 @@ def test_nvidia_s_devices_are_called_cuda(command, tmp_path):
 
 
 def test_a_damaged_result_is_named(tmp_path):
-    command = ("train", "--epochs", "1", "--run", "run")
-    assert torchlace(*command, folder=tmp_path).code == 0
-    (tmp_path / "run" / "result.json").write_text("{")
-    done = torchlace(*command, folder=tmp_path)
+    (trained(tmp_path, "--epochs", 1) / "result.json").write_text("{")
+    done = torchlace("train", "--epochs", "1", "--run", "run", folder=tmp_path)
     assert done.code == 1
     assert "error: run/result.json is damaged" in done.err
     assert "train the run anew: train --overwrite does" in done.err
@@ -166,17 +165,17 @@ def test_too_little_memory_is_one_line(make, capsys):
     assert (said.count("\n"), "a smaller --batch-size" in said) == (1, True)
 
 
+def fill():
+    os.dup2(os.open("/dev/full", os.O_WRONLY), sys.stdout.fileno())
+
+
 @pytest.mark.parametrize("form", [("--json",), ("--csv",), ()])
 def test_output_that_can_not_be_written_is_an_error_in_a_line(form, tmp_path):
-    assert torchlace("train", "--epochs", "1", "--run", "run", folder=tmp_path).code == 0
+    trained(tmp_path, "--epochs", 1)
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
-    command = [sys.executable, "-m", "torchlace.cli", "predict", "run", "a.png", *form]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert done.returncode == 1
-    assert done.stderr == "error: the output could not be written: No space left on device\n"
+    done = processes.torchlace("predict", "run", "a.png", *form, folder=tmp_path, patch=fill)
+    assert done.code == 1
+    assert done.err == "error: the output could not be written: No space left on device\n"
 
 
 def test_an_option_of_the_background_is_shown_as_the_command_line_takes_it(tmp_path):

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.inside import torchlace
 from data import genuine
 from PIL import Image
-from training.processes import Command, fresh, torchlace
+from training import processes
+from training.processes import Command, fresh
 
 from torchlace.cli import predict
 
@@ -76,7 +78,7 @@ def test_a_file_is_decoded_as_one_of_the_formats_or_not_at_all(command, kind, pl
     shutil.rmtree(place / "bad", ignore_errors=True)
     pictures(place / "bad", ("cat", "dog"), ("1.png", "2.png", "3.png"))
     Image.new("RGB", (8, 8)).save(place / "bad" / "cat" / "2.png", format=kind)
-    done = torchlace(*command, folder=place, environment=path)
+    done = processes.torchlace(*command, folder=place, environment=path)
     assert done.code == 1
     assert f"bad/cat/2.png: {UNREADABLE}\n" in done.err
     assert "Traceback" not in done.err
@@ -90,7 +92,8 @@ def test_pictures_of_a_report_are_decoded_as_one_of_the_formats(place, decoy, tm
     before = odd.read_bytes()
     try:
         Image.new("RGB", (8, 8)).save(odd, format="EPS")
-        done = torchlace("report", "run", "--method", "pca", folder=tmp_path, environment=path)
+        command = ("report", "run", "--method", "pca")
+        done = processes.torchlace(*command, folder=tmp_path, environment=path)
     finally:
         odd.write_bytes(before)
     assert UNREADABLE in done.err
@@ -215,7 +218,7 @@ def break_heads():
 
 
 def test_a_traceback_is_shown_like_all_else(tmp_path):
-    done = torchlace("heads", folder=tmp_path, patch=break_heads)
+    done = processes.torchlace("heads", folder=tmp_path, patch=break_heads)
     assert (done.code, done.out) == (1, "")
     assert r"RuntimeError: \x1b[31m\x9b" in done.err
     assert not RAW.search(done.err)

@@ -11,7 +11,7 @@ import pytest
 from experiments.grids import GRID
 from training.processes import QUIET
 
-from torchlace.cli import interrupt
+from torchlace import cli
 
 # A module that reports when it is half imported, and swallows what is raised in it.
 SLOW = """
@@ -69,7 +69,7 @@ def test_while_modules_load(module, arguments, tmp_path):
     path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
     process = start(*arguments, folder=tmp_path, PYTHONPATH=path)
     ended = interrupted(process, (tmp_path / "importing").exists)
-    assert ended == (interrupt.STOPPED, "", "")
+    assert ended == (cli.STOPPED, "", "")
     assert not (tmp_path / "run").exists()
 
 
@@ -79,7 +79,7 @@ def test_while_the_process_that_cells_are_forked_from_loads(tmp_path):
     process = start("reproduce", "mine.yaml", folder=tmp_path)
     runs = tmp_path / "runs" / "reproduce"
     code, out, err = interrupted(process, lambda: any(Path(runs).glob("*/.claim")))
-    assert code == interrupt.STOPPED
+    assert code == cli.STOPPED
     first, *others = err.splitlines()
     assert first.endswith(" starts")
     assert others[0] == "stopping: 1 run finishes its epoch; once more ends it now"
@@ -90,4 +90,4 @@ def test_while_the_process_that_cells_are_forked_from_loads(tmp_path):
 
 def test_elsewhere_it_is_the_interruption_that_it_was():
     with pytest.raises(KeyboardInterrupt):
-        interrupt._interrupt(signal.SIGINT, sys._getframe())
+        cli._interrupt(signal.SIGINT, sys._getframe())

@@ -1,8 +1,9 @@
 import re
 
 import yaml
+from cli.inside import torchlace, trained
 from cli.pictures import write
-from training.processes import torchlace, watched
+from training.processes import watched
 from training.rewriting import rewrite_settings
 from typer.main import get_command
 
@@ -49,7 +50,7 @@ def test_json_is_the_result_and_where_it_is(tmp_path):
 
 
 def test_evaluate_prints_the_same_figures_as_a_table(tmp_path):
-    torchlace(*SHORT, folder=tmp_path)
+    trained(tmp_path, *SHORT[1:5])
     scores = torchlace("evaluate", "run", "--json", folder=tmp_path).json()
     table = torchlace("evaluate", "run", folder=tmp_path).out
     assert f"{scores['accuracy']:.3f}" in table

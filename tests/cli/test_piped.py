@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 import pytest
+from cli.inside import torchlace
 from cli.pictures import write
 from experiments.grids import GRID
-from training.processes import torchlace
 
 from torchlace import heads
 from torchlace.data import KNOWN

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 import torch
+from cli.inside import torchlace
 from cli.pictures import TRAIN, as_folder
 from safetensors.torch import load_file
-from training.processes import torchlace
 
 from torchlace.training import Run
 

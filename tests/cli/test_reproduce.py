@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from cli.inside import torchlace as inside
 from cli.pictures import as_npz, write
 from experiments.grids import GRID
 from training.processes import QUIET, Command, torchlace
@@ -194,7 +195,7 @@ def test_compiled_is_no_other_run(folder):
 def test_the_committed_results_are_shown_in_every_format(folder):
     command = ("reproduce", "table1", "--results", RESULTS, "--datasets", "cifar10")
     texts = {
-        form: torchlace(*command, "--format", form, folder=folder)
+        form: inside(*command, "--format", form, folder=folder)
         for form in ("terminal", "markdown", "latex", "csv", "html", "jsonl")
     }
     assert all((done.code, done.err) == (0, "") for done in texts.values())
@@ -209,7 +210,7 @@ def test_the_committed_results_are_shown_in_every_format(folder):
 
 
 def test_the_list_names_every_experiment(folder):
-    done = torchlace("reproduce", "--list", folder=folder)
+    done = inside("reproduce", "--list", folder=folder)
     assert done.code == 0
     names = ["table1", "table2", "table3", "table4", "figure2", "figure3", "cost", "controls"]
     for name in (*names, "settings", "quick"):
@@ -217,7 +218,7 @@ def test_the_list_names_every_experiment(folder):
 
 
 def test_a_dry_run_starts_nothing(folder):
-    done = torchlace(
+    done = inside(
         "reproduce", "table3", "--seeds", "1", "--methods", "lace", "--dry-run", folder=folder
     )
     names = done.out.splitlines()
@@ -254,7 +255,7 @@ def test_a_dry_run_starts_nothing(folder):
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, folder):
-    done = torchlace("reproduce", *arguments, folder=folder)
+    done = inside("reproduce", *arguments, folder=folder)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: ")
     assert message in done.err
@@ -274,7 +275,7 @@ def test_wrong_grids_of_ones_own_are_one_line(folder):
     ):
         (folder / "mine.yaml").write_text(GRID.replace(old, new))
         for option in ((), ("--dry-run",)):
-            done = torchlace("reproduce", "mine.yaml", *option, folder=folder)
+            done = inside("reproduce", "mine.yaml", *option, folder=folder)
             assert (done.code, done.err.count("\n")) == (1, 1)
             assert message in done.err
             assert not os.path.exists(folder / "runs")
@@ -284,7 +285,7 @@ def test_a_selection_that_leaves_nothing_is_one_line(folder):
     grid = GRID.replace("head: lace}", "data: svhn}")
     (folder / "mine.yaml").write_text(grid)
     command = ("reproduce", "mine.yaml", "--datasets", "svhn", "--methods", "softmax", "--show")
-    done = torchlace(*command, folder=folder)
+    done = inside(*command, folder=folder)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: no run of mine has data set svhn and method softmax: ")
 
@@ -323,12 +324,12 @@ def test_the_result_of_other_data_is_not_shown_as_ones_own(folder):
 
 def test_a_run_at_work_is_not_said_to_be_cut(folder):
     command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "lace")
-    name = torchlace(*command, "--dry-run", folder=folder).out.splitlines()[0]
+    name = inside(*command, "--dry-run", folder=folder).out.splitlines()[0]
     lock = Lock(folder / "runs" / "reproduce" / name, LOCK)
     assert lock.acquire()
-    lines = torchlace(*command, "--show", "--format", "jsonl", folder=folder)
-    shown = torchlace(*command, "--show", "--format", "markdown", folder=folder)
-    status = torchlace(*command, "--status", folder=folder)
+    lines = inside(*command, "--show", "--format", "jsonl", folder=folder)
+    shown = inside(*command, "--show", "--format", "markdown", folder=folder)
+    status = inside(*command, "--status", folder=folder)
     lock.release()
     assert (lines.code, lines.out, lines.err) == (0, "", "not in these lines: 1 run at work\n")
     assert "1 run at work: not counted yet." in shown.out
@@ -358,7 +359,7 @@ def test_a_bad_image_is_named_with_what_to_do(folder):
 def test_links_of_a_page_lead_from_where_it_lies(folder):
     command = ("reproduce", "table1", "--results", "some", "--datasets", "cifar10")
     shutil.copytree(RESULTS, folder / "some")
-    torchlace(*command, "-o", "pages/of mine/table.html", folder=folder)
+    inside(*command, "-o", "pages/of mine/table.html", folder=folder)
     text = (folder / "pages" / "of mine" / "table.html").read_text()
     links = {unquote(link) for link in re.findall('href="(.*?)"', text)}
     assert links

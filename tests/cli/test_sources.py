@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import yaml
+from cli.inside import torchlace
 from cli.pictures import COUNT, FORMS, TESTED, TRAIN, as_folder, digits, write
 from PIL import Image
 from safetensors.torch import load_file
-from training.processes import torchlace
+from training import processes
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -28,10 +29,15 @@ def test_train_evaluate_predict(form, tmp_path):
 
 
 def test_the_digits_themselves(tmp_path):
-    result = torchlace("train", "--epochs", 2, "--json", folder=tmp_path).json()
-    assert result["run"] == "runs/digits-lace-0"
-    scores = torchlace("evaluate", result["run"], "--json", folder=tmp_path).json()
-    assert scores["accuracy"] == result["test_accuracy"]
+    """In processes of their own, like nobody else here."""
+    train = processes.torchlace("train", "--epochs", 2, "--json", folder=tmp_path)
+    result = train.json()
+    assert (train.code, result["run"]) == (0, "runs/digits-lace-0")
+    evaluate = processes.torchlace("evaluate", result["run"], "--json", folder=tmp_path)
+    assert (evaluate.code, evaluate.json()["accuracy"]) == (0, result["test_accuracy"])
+    write(tmp_path / "new")
+    predict = processes.torchlace("predict", result["run"], "new", "--json", folder=tmp_path)
+    assert (predict.code, len(predict.json())) == (0, COUNT)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from training.processes import fresh, torchlace
 
 import torchlace as tl
-from torchlace.cli import completion
+from torchlace.cli import common
 from torchlace.data import KNOWN
 from torchlace.experiments import experiment_names
 from torchlace.models import create_backbone
@@ -79,10 +79,10 @@ def test_the_shell_completes_values(tmp_path):
 
 
 def test_the_values_that_are_completed_are_those_that_there_are():
-    assert sorted(completion.HEADS) == sorted(tl.heads.names())
-    assert sorted(completion.DATA) == sorted(KNOWN)
-    assert completion.experiments("") == sorted(experiment_names())
-    for name in completion.BACKBONES:
+    assert sorted(common.HEADS) == sorted(tl.heads.names())
+    assert sorted(common.DATA) == sorted(KNOWN)
+    assert common.experiments("") == sorted(experiment_names())
+    for name in common.BACKBONES:
         assert create_backbone(name).num_features > 0
 
 

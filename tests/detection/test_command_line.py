@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import spectral
+from cli.inside import torchlace
 from detection.scenes import scene
-from training.processes import torchlace
 
 from torchlace.detection import ACEDetector
 

@@ -19,6 +19,7 @@ def test_the_epoch_is_finished_and_the_same_command_goes_on(calm, tmp_path):
     started.send(signal.SIGINT)
     stopped = started.done()
     assert stopped.code == 130
+    assert "\nstopping after this epoch; once more stops at once\n" in stopped.err
     reached = len(metrics(tmp_path / "run"))
     assert 3 <= reached < 25
     assert stopped.err.splitlines()[-1] == (

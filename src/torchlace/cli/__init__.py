@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import traceback
+from types import FrameType
 from typing import Annotated, Any
 
 try:
@@ -20,15 +24,15 @@ try:
         predict,
         report,
         reproduce,
-        show,
         train,
     )
     from torchlace.cli.common import Command, prepare_output, say, say_lines, silence_output
-    from torchlace.cli.interrupt import STOPPED, leave_imports_on_interrupt
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
 except KeyboardInterrupt:
     raise SystemExit(130) from None
+
+STOPPED = 130
 
 
 class _App(typer.Typer):
@@ -82,8 +86,8 @@ _COMMANDS: dict[str, Any] = {
     "report": report.report,
     "export": export.export,
     "detect": detect.detect,
-    "heads": show.heads,
-    "config": show.config,
+    "heads": train.heads,
+    "config": train.config,
     "reproduce": reproduce.reproduce,
 }
 for name, command in _COMMANDS.items():
@@ -106,3 +110,23 @@ def main(
     ] = False,
 ) -> None:
     """Train and use classifiers with LACE and its relatives."""
+
+
+def leave_imports_on_interrupt() -> None:
+    """Let Ctrl-C end the process at once where it is importing, and interrupt it elsewhere.
+
+    What is imported can't be trusted to pass an interruption on: torch goes on without a numpy that
+    was cut short, and aborts where its own extension is. Nothing is under way then that could be
+    left half-done.
+    """
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(STOPPED)
+        frame = frame.f_back
+    raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What commands share: printing, errors as a line, tables, how options are spelled."""
+"""What commands share: printing, errors as a line, tables, options spelled and completed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,15 @@ from torchlace._text import shown, shown_lines, spelling
 
 # What stands in a table for a figure that there is none of.
 UNKNOWN = "–"
+# What the shell completes, as plain words: importing those who know them takes seconds.
+HEADS = (
+    *("adacos", "amc", "arcface", "center", "cosface", "lace", "lace-learned", "lace-published"),
+    *("normface", "softmax", "sphereface"),
+)
+DATA = ("digits", "fashion_mnist", "cifar10", "svhn", "cifar100", "cifar100-coarse")
+BACKBONES = (
+    *("small-cnn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121"),
+)
 _WIDEST = 1_000_000
 _PACKAGE = Path(__file__).parents[1]
 
@@ -148,6 +157,31 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 def number(value: float | None, digits: int = 3) -> str:
     """Write a figure for a table."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def among(*words: str) -> Callable[[str], list[str]]:
+    """Completes one of these words.
+
+    Example:
+        >>> among("adam", "adamw", "sgd")("ad")
+        ['adam', 'adamw']
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+def experiments(incomplete: str) -> list[str]:
+    """Completes one of the experiments that come with the library.
+
+    Example:
+        >>> experiments("figure")
+        ['figure2', 'figure3']
+    """
+    grids = Path(__file__).parents[1] / "experiments" / "grids"
+    return among(*sorted(path.stem for path in grids.glob("*.yaml")))(incomplete)
 
 
 def _out_of_memory(error: Exception) -> bool:

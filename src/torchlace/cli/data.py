@@ -8,8 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import Command, number, plain_errors, print_json, print_table, say
-from torchlace.cli.completion import DATA, among
+from torchlace.cli.common import (
+    DATA,
+    Command,
+    among,
+    number,
+    plain_errors,
+    print_json,
+    print_table,
+    say,
+)
 
 app = typer.Typer(
     name="data",
@@ -38,20 +46,17 @@ Name = Annotated[
 @app.command("list", cls=Command)
 def list_sets(root: Root = None, as_json: Json = False) -> None:
     """List the sets that are known and those that are here."""
-    from torchlace.data import data_root
+    from torchlace.data import data_root, list_data
 
-    place = data_root(root)
-    columns = ["name", "images", "classes", "what", "here"]
-    rows = _sets(place)
+    place, sets = data_root(root), list_data(root)
     if as_json:
-        sets = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"root": str(place), "sets": sets}, indent=1)
         return
-    cells = [
-        [name, number(images, 0), number(classes, 0), what, here]
-        for name, images, classes, what, here in rows
-    ]
-    print_table(f"Sets of images (packs in {place})", columns, cells)
+    columns = ["name", "images", "classes", "what", "here"]
+    for each in sets:
+        each.update(images=number(each["images"], 0), classes=number(each["classes"], 0))
+    rows = [[each[column] for column in columns] for each in sets]
+    print_table(f"Sets of images (packs in {place})", columns, rows)
 
 
 @app.command(cls=Command)
@@ -143,30 +148,6 @@ def show(
     for each in data.skipped:
         say(f"  {each}")
     say(f"wrote {path}")
-
-
-def _sets(place: Path) -> list[tuple[str, int | None, int | None, str, str]]:
-    """Names, numbers of images and of classes, what they are, and whether they are here."""
-    from torchlace.data import KNOWN, data_names
-
-    rows: list[tuple[str, int | None, int | None, str, str]] = []
-    for name, known in KNOWN.items():
-        here = "embedded"
-        if known.pack is not None:
-            path = place / f"{known.pack}.npz"
-            here = _size(path) if path.is_file() else f"torchlace data fetch {known.pack}"
-        count, classes = known.train + known.test, len(known.class_names)
-        rows.append((name, count, classes, known.title, here))
-    own = [name for name in data_names() if name not in KNOWN]
-    rows += [(name, None, None, "registered", "its loader brings it") for name in own]
-    for path in sorted(place.glob("*.npz")):
-        if path.stem not in data_names() and not path.name.startswith("."):
-            rows.append((path.stem, None, None, "imported", _size(path)))
-    return rows
-
-
-def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 2**20:,.0f} MiB"
 
 
 def _print_summary(facts: dict[str, Any]) -> None:

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors, print_json, print_table, say, say_lines
-from torchlace.cli.completion import experiments
+from torchlace.cli.common import (
+    experiments,
+    plain_errors,
+    print_json,
+    print_table,
+    say,
+    say_lines,
+)
 from torchlace.runs.files import CONFIG
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``torchlace train``: an option for each setting of a run, and some of the command itself."""
+"""``torchlace train``, with an option for each setting, and what says what it takes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ import typer
 
 from torchlace._text import is_text
 from torchlace._yaml import read_yaml_text
-from torchlace.cli.common import plain_errors, print_json, say
-from torchlace.cli.completion import BACKBONES, DATA, HEADS, among
+from torchlace.cli.common import (
+    BACKBONES,
+    DATA,
+    HEADS,
+    among,
+    plain_errors,
+    print_json,
+    print_table,
+    say,
+    say_lines,
+)
 from torchlace.cli.progress import reporting
 from torchlace.runs.config import TrainConfig
+from torchlace.runs.files import CONFIG
 
 _COMPLETED = {"data": DATA, "head": HEADS, "backbone": BACKBONES}
 # Settings of several values: each time that the option is given adds one.
@@ -112,6 +122,34 @@ def train(
             f"{result['val_accuracy']:.2f} % (epoch {result['best_epoch']} of {result['epochs']}), "
             f"{result['seconds']:.1f} s"
         )
+
+
+def heads() -> None:
+    """List the heads and their defaults."""
+    from torchlace import heads as registry
+
+    rows = []
+    for name in registry.names():
+        head = registry.create(name, 512, 10)
+        text = registry.summary(name)
+        rows.append([name, text, head.extra_repr().removeprefix("512, 10").lstrip(", ")])
+    print_table("heads", ["name", "what it is", "defaults, for 512 features and 10 classes"], rows)
+
+
+def config(
+    file: Annotated[
+        Path | None, typer.Argument(help="A YAML file or run directory to show in full.")
+    ] = None,
+) -> None:
+    """Print all settings of a training as YAML, ready for train --config."""
+    with plain_errors():
+        import yaml
+
+        if file is not None and file.is_dir():
+            file = file / CONFIG
+        settings = TrainConfig.from_yaml(file) if file else TrainConfig()
+        for name, value in settings.as_dict().items():
+            say_lines(yaml.safe_dump({name: value}).strip())
 
 
 def _name(settings: TrainConfig) -> str:

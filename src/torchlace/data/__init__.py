@@ -19,6 +19,7 @@ from torchlace.data.sources import (
     absolute_source,
     check_source,
     data_names,
+    list_data,
     near_sources,
     register,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "fetch_data",
     "image_files",
     "import_data",
+    "list_data",
     "load_data",
     "near_sources",
     "protocol_transforms",

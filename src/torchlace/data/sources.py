@@ -164,6 +164,36 @@ def absolute_source(source: str) -> str:
     return source if source in data_names() or not path.exists() else os.path.abspath(path)
 
 
+def list_data(root: Path | str | None = None) -> list[dict[str, Any]]:
+    """All sets that are known, registered or imported, and whether they are here.
+
+    Returns:
+        A dictionary for each: ``name``, ``images`` and ``classes`` (how many, None if that is not
+        known before it is loaded), ``what`` it is, and ``here``: the size of its pack, or what
+        brings it.
+
+    Example:
+        >>> list_data()[0]["name"], list_data()[0]["here"]
+        ('digits', 'embedded')
+    """
+    place, names = data_root(root), data_names()
+    found: list[tuple[str, int | None, int | None, str, str]] = []
+    for name, known in KNOWN.items():
+        count, classes = known.train + known.test, len(known.class_names)
+        here = "embedded"
+        if known.pack is not None:
+            path = place / f"{known.pack}.npz"
+            here = _size(path) if path.is_file() else f"torchlace data fetch {known.pack}"
+        found.append((name, count, classes, known.title, here))
+    own = [name for name in names if name not in KNOWN]
+    found += [(name, None, None, "registered", "its loader brings it") for name in own]
+    for path in sorted(place.glob("*.npz")):
+        if path.stem not in names and not path.name.startswith("."):
+            found.append((path.stem, None, None, "imported", _size(path)))
+    columns = ("name", "images", "classes", "what", "here")
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
 def near_sources(name: str, root: Path | str | None = None) -> list[str]:
     """Sets, packs and paths whose names are like this one, for messages.
 
@@ -229,3 +259,7 @@ def find_files(name: str, root: Path) -> Path:
         f"no data {name!r}: it is neither a path nor a pack in {root} nor a registered set; "
         + suggestion(name, data_names(), near_sources(name, root))
     )
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 2**20:,.0f} MiB"

@@ -159,7 +159,8 @@ class _Training:
         step = made.step()
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
-        with loggers, self.writer, compiling(config), interruptible() as interrupted:
+        stopping = interruptible(self.reporter.message)
+        with loggers, self.writer, compiling(config), stopping as interrupted:
             while not progress.stopped(config):
                 row = self._epoch(step, scheduler)
                 self._save(parts)

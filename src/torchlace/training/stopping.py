@@ -64,8 +64,8 @@ class Progress:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Let the first SIGINT wait for the end of the epoch, and the second stop at once."""
+def interruptible(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Let the first SIGINT wait for the end of the epoch, and tell so; the second stops at once."""
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -73,6 +73,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
+        tell("stopping after this epoch; once more stops at once")
 
     try:
         before = signal.signal(signal.SIGINT, ask)

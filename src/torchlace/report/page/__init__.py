@@ -57,7 +57,7 @@ def write_report(
     """Write one self-contained page about finished runs.
 
     A run that is unfinished, broken or of another version is listed with the reason; the others are
-    shown all the same.
+    shown all the same. If none can be shown, it is an error, and nothing is written.
 
     Args:
         runs: run directories, or folders that hold some.
@@ -84,11 +84,9 @@ def write_report(
     collections, failed = gather(
         paths, reporter, samples=samples, method=method, device=device, root=root
     )
-    if not collections and path.exists():
-        raise RunError(
-            f"none of these runs can be shown, so {path} stays as it was: "
-            + "; ".join(each.reason for each in failed)
-        )
+    if not collections:
+        reasons = "; ".join(each.reason for each in failed)
+        raise RunError(f"none of these runs can be shown, so {path} is not written: {reasons}")
     reporter.message("writing the page")
     # Paths of runs and data can hold bytes that are not text.
     content = _render(collections, failed, path.parent).encode(errors="backslashreplace")
