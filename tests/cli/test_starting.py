@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli import inside
 from training.processes import fresh, torchlace
 
 import torchlace as tl
@@ -54,13 +55,9 @@ def test_version(tmp_path):
 
 
 def complete(words, folder):
-    return fresh(
-        folder=folder,
-        command=("-c", "from torchlace.cli import app; app(prog_name='torchlace')"),
-        _TORCHLACE_COMPLETE="complete_bash",
-        COMP_WORDS=words,
-        COMP_CWORD=str(words.count(" ")),
-    ).out.split()
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    asked["_TORCHLACE_COMPLETE"] = "complete_bash"
+    return inside.torchlace(folder=folder, environment=asked).out.split()
 
 
 def test_the_shell_completes_commands_and_options(tmp_path):

@@ -113,7 +113,7 @@ def _render(collections: Sequence[Collection], failed: Sequence[Failed], folder:
         failed=failed,
         css=_asset("page.css"),
         # With <, >, & and ' escaped, no name can end the script that holds it.
-        payload=jinja.utils.htmlsafe_json_dumps(payload, allow_nan=False) if payload else "[]",
+        payload=jinja.utils.htmlsafe_json_dumps(payload, allow_nan=False),
         plotly=_required("plotly.offline").get_plotlyjs(),
         script="\n".join(map(_asset, _SCRIPTS)),
         version=torchlace.__version__,
@@ -192,7 +192,7 @@ def _title(parts: Sequence[dict[str, Any]]) -> str:
         if len(labels) > 3:
             what = f"{len(labels)} settings"
         titles.append(f"{what} on {part['collection'].data}")
-    return "; ".join(titles) or "No run to show"
+    return "; ".join(titles)
 
 
 def _asset(name: str) -> str:
