@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from torchlace._checks import check_choice, check_count, check_number
 from torchlace._sklearn import Array, as_array, fit_anew
 from torchlace._text import listed
 from torchlace.detection.outputs import Output, run
-from torchlace.detection.scores import SCORES, whitening
+from torchlace.detection.scores import SCORES, spread
 from torchlace.detection.separation import separation
 
 # So many times as far from the mean as the farthest sample that was learned from is absurd.
@@ -195,15 +195,13 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         features, logits = torch.from_numpy(output.features), torch.from_numpy(output.logits)
         _, classes = np.unique(groups, return_inverse=True)
         self.learned_ = SCORES[self.score].learn(features, logits, torch.from_numpy(classes))
-        mean = features.mean(0)
-        factor = whitening(features - mean)
-        self._reach = _Reach(mean, factor, torch.inf)
-        self._reach = self._reach._replace(limit=_ABSURD * self._reach.lengths(features).max())
+        self._spread = spread(features)
+        self._limit = _ABSURD * self._spread.lengths(features).max()
 
     def _score(self, output: Output) -> Array:
         features, logits = torch.from_numpy(output.features), torch.from_numpy(output.logits)
         scores = SCORES[self.score].judge(features, logits, self.learned_)
-        near = self._reach.limit / self._reach.lengths(features)
+        near = self._limit / self._spread.lengths(features)
         # What overflows on its way to a length is far.
         absurd = _LOWEST * (2 - near.nan_to_num(0))
         return torch.where(near >= 1, scores, absurd).numpy()
@@ -242,15 +240,3 @@ def samples_needed(rate: float) -> int:
 def _rank(count: int, rate: float) -> int:
     # A hair more, so that 0.07 of 100 is 7.
     return math.floor((count + 1) * rate * (1 + 1e-12))
-
-
-class _Reach(NamedTuple):
-    """How far samples lie from the mean of all, by what varies among them, and how far they may."""
-
-    mean: Tensor
-    factor: Tensor
-    limit: Any
-
-    def lengths(self, features: Tensor) -> Tensor:
-        found: Tensor = torch.linalg.vector_norm((features - self.mean) @ self.factor.mT, dim=1)
-        return found

@@ -38,6 +38,20 @@ class Score(NamedTuple):
     judge: Callable[[Tensor, Tensor, Any], Tensor]
 
 
+class Spread(NamedTuple):
+    """How samples spread about their mean."""
+
+    mean: Tensor
+    """(d,)."""
+    whitening: Tensor
+    """W with WᵀW the inverse of their covariance, (d, d)."""
+
+    def lengths(self, features: Tensor) -> Tensor:
+        """Mahalanobis distance to the mean, (N,)."""
+        found: Tensor = torch.linalg.vector_norm((features - self.mean) @ self.whitening.mT, dim=1)
+        return found
+
+
 class Gaussians(NamedTuple):
     """Means of the classes, and what varies about them and about the mean of all."""
 
@@ -45,23 +59,16 @@ class Gaussians(NamedTuple):
     """(K, d)."""
     centre: Tensor
     """Mean of the class means, (d,)."""
-    mean: Tensor
-    """Mean of all samples, (d,)."""
     within: Tensor
     """Whitens what varies within classes, (d, d)."""
-    total: Tensor
-    """Whitens all that varies, (d, d)."""
+    total: Spread
+    """Of all samples."""
     distance: Tensor
     """Median distance of the samples to their nearest class mean, whitened by ``within``, ()."""
 
     def distances(self, features: Tensor) -> Tensor:
         """Mahalanobis distance to the nearest class mean, within classes, (N,)."""
         return torch.cdist(features @ self.within.mT, self.means @ self.within.mT).amin(1)
-
-    def lengths(self, features: Tensor) -> Tensor:
-        """Mahalanobis distance to the mean of all, by all that varies, (N,)."""
-        found: Tensor = torch.linalg.vector_norm((features - self.mean) @ self.total.mT, dim=1)
-        return found
 
 
 def nothing(features: Tensor, logits: Tensor, classes: Tensor) -> None:
@@ -77,12 +84,9 @@ def gaussians(features: Tensor, logits: Tensor, classes: Tensor) -> Gaussians:
             'of all known classes, or use score="energy"'
         )
     means = torch.stack([features[own == index].mean(0) for index in range(len(present))])
-    mean = features.mean(0)
-    within, total = (
-        whitening(features - means[own], " within the classes"),
-        whitening(features - mean),
-    )
-    found = Gaussians(means, means.mean(0), mean, within, total, mean.new_ones(()))
+    total = spread(features)
+    within = whitening(features - means[own], " within the classes")
+    found = Gaussians(means, means.mean(0), within, total, features.new_ones(()))
     return found._replace(distance=found.distances(features).median())
 
 
@@ -112,6 +116,12 @@ def boundaries(features: Tensor, logits: Tensor, classes: Tensor) -> Boundaries:
     inverse = torch.linalg.pinv(centred.mT @ centred, rtol=1e-9, hermitian=True)
     weights = (logits - logits.mean(0)).mT @ centred @ inverse
     return Boundaries(mean, torch.cdist(weights, weights))
+
+
+def spread(features: Tensor) -> Spread:
+    """Mean and whitening of samples, (N, d)."""
+    mean = features.mean(0)
+    return Spread(mean, whitening(features - mean))
 
 
 def whitening(deviations: Tensor, where: str = "") -> Tensor:
@@ -155,7 +165,7 @@ def mahalanobis(features: Tensor, logits: Tensor, known: Gaussians) -> Tensor:
 
 def relative_mahalanobis(features: Tensor, logits: Tensor, known: Gaussians) -> Tensor:
     """The same, with the squared distance to the mean of all added (Ren et al., 2021)."""
-    return known.lengths(features).square() - known.distances(features).square()
+    return known.total.lengths(features).square() - known.distances(features).square()
 
 
 def normalised_mahalanobis(features: Tensor, logits: Tensor, known: Gaussians) -> Tensor:
@@ -181,7 +191,7 @@ def fdbd(features: Tensor, logits: Tensor, known: Boundaries) -> Tensor:
 
 def ace(features: Tensor, logits: Tensor, known: Gaussians) -> Tensor:
     """The ACE to the nearest class mean, about their mean, whitened by all that varies."""
-    return _cosines(features, known, known.total).amax(1)
+    return _cosines(features, known, known.total.whitening).amax(1)
 
 
 def relative_ace(features: Tensor, logits: Tensor, known: Gaussians) -> Tensor:

@@ -98,7 +98,7 @@ def separations(
     for name in scores:
         score = SCORES[check_choice("score", name, SCORES)]
         if score.learn not in learned:
-            learned[score.learn] = score.learn(*(part.double() for part in train), classes)
+            learned[score.learn] = score.learn(train[0].double(), train[1].double(), classes)
         inside = _judged(name, known, learned[score.learn])
         found[name] = {
             place: separation(inside, _judged(name, samples, learned[score.learn]))
@@ -108,8 +108,10 @@ def separations(
 
 
 def _judged(name: str, samples: Samples, learned: Any) -> npt.NDArray[np.float64]:
-    scores = SCORES[name].judge(*(part.double() for part in samples), learned)
-    return scores.cpu().numpy()
+    found: npt.NDArray[np.float64] = SCORES[name].judge(
+        samples[0].double(), samples[1].double(), learned
+    ).numpy(force=True)
+    return found
 
 
 def _checked(known: npt.ArrayLike, unknown: npt.ArrayLike) -> tuple[Any, Any]:
