@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 import torchlace as tl
 from torchlace.estimators import HeadClassifier, LACEClassifier
-from torchlace.estimators.samples import Samples, Spectrum, calibrate, empty_moments
-from torchlace.estimators.search import class_directions, fit_signatures
+from torchlace.estimators.samples import Samples, Spectrum, empty_moments
+from torchlace.estimators.search import calibrate, class_directions, fit_signatures
 
 
 def moments_of(*parts, classes=3):

@@ -15,18 +15,28 @@ from torchlace.detection.null import (
     rx_threshold,
     smf_threshold,
 )
-from torchlace.detection.open_set import OpenSet, separation
+from torchlace.detection.open_set import OpenSet, conformal_threshold, samples_needed
+from torchlace.detection.scores import SCORES, Score
+from torchlace.detection.separation import aupr, auroc, fpr_at_recall, separation, separations
 
 __all__ = [
     "MIACE",
     "MISMF",
+    "SCORES",
     "ACEDetector",
     "OpenSet",
     "RXDetector",
     "SMFDetector",
+    "Score",
     "ace_false_alarm",
     "ace_threshold",
+    "aupr",
+    "auroc",
+    "conformal_threshold",
+    "fpr_at_recall",
     "rx_threshold",
+    "samples_needed",
     "separation",
+    "separations",
     "smf_threshold",
 ]

@@ -60,7 +60,8 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         mean = torch.from_numpy(background.mean).to(device)
 
         def whiten(bag: Array) -> Tensor:
-            return self._scaled((as_tensor(bag).to(device) - mean) @ matrix.mT)
+            white = (as_tensor(bag).to(device) - mean) @ matrix.mT
+            return unit(white) if self._detector is ACEDetector else white
 
         direction, self.instances_, self.n_iter_ = _alternate(
             [whiten(bag) for bag in positives],
@@ -92,9 +93,6 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         """True for pixels that hold the target."""
         check_is_fitted(self)
         return self.detector_.predict(X)
-
-    def _scaled(self, white: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must define _scaled")
 
 
 class MIACE(_MultipleInstance):
@@ -131,9 +129,6 @@ class MIACE(_MultipleInstance):
 
     _detector = ACEDetector
 
-    def _scaled(self, white: Tensor) -> Tensor:
-        return unit(white)
-
 
 class MISMF(_MultipleInstance):
     """Learns a signature as :class:`MIACE` does, for the spectral matched filter.
@@ -153,9 +148,6 @@ class MISMF(_MultipleInstance):
     """
 
     _detector = SMFDetector
-
-    def _scaled(self, white: Tensor) -> Tensor:
-        return white
 
 
 def _alternate(

@@ -1,29 +1,29 @@
-"""Rejecting samples that belong to no known class."""
+"""A classifier that rejects samples of no known class, and how often it errs in that."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.covariance import ledoit_wolf
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from torchlace._checks import check_choice, check_count, check_number
 from torchlace._sklearn import Array, as_array, fit_anew
 from torchlace._text import listed
 from torchlace.detection.outputs import Output, run
-from torchlace.functional import ace, cholesky_whitening
+from torchlace.detection.scores import SCORES, spread
+from torchlace.detection.separation import separation
 
-Score = Literal["ace", "head", "max-softmax", "energy", "mahalanobis"]
-SCORES: tuple[Score, ...] = get_args(Score)
-_FOLDS = 5
+# So many times as far from the mean as the farthest sample that was learned from is absurd.
+_ABSURD = 2.0
+# All absurd scores lie between twice this and this.
+_LOWEST = -1e300
 
 
 @dataclass(eq=False, repr=False)
@@ -33,14 +33,12 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
     Args:
         model: a :class:`torchlace.Classifier`, which takes images; a head, which takes features;
             or a fitted classifier with the face of scikit-learn, which takes what it was fitted on.
-        score: how well a sample fits the known classes. ``"ace"``: its ACE to the nearest class
-            mean in feature space, about the mean of these and whitened by the covariance of all
-            samples (Ledoit–Wolf). ``"head"``: the model's largest logit, for a LACE head the ACE
-            it has learned. ``"max-softmax"``, ``"energy"`` (the logits' log-sum-exp) and
-            ``"mahalanobis"`` (minus the squared distance to the nearest class mean, with the
-            covariance within the classes) are the usual ones.
-        false_rejection: the chance that a sample of a known class is rejected.
-        unknown: the label of what is rejected.
+        score: how well a sample fits the known classes, a name of
+            ``torchlace.detection.SCORES``. docs/detection.md says what each is and which is good at
+            what.
+        false_rejection: the chance that a sample of a known class is rejected, at most.
+        per_class: whether that holds for each class by itself, rather than for all together.
+        unknown: the label of what is rejected; ``"auto"``: -1, and "unknown" among names.
         batch_size: samples in a step.
 
     Attributes:
@@ -53,72 +51,71 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         >>> known, train = y < 8, np.arange(len(y)) < 1000
         >>> model = LogisticRegression(max_iter=1000).fit(X[known & train], y[known & train])
         >>> guarded = OpenSet(model).fit(X[known & ~train], y[known & ~train])
-        >>> (guarded.predict(X[~known]) == -1).mean().round(2)
-        np.float64(0.75)
+        >>> (guarded.predict(X[~known]) == -1).mean() > 0.7
+        np.True_
+        >>> guarded.predict(X[:2] + 1000)
+        array([-1, -1])
     """
 
     model: Any
     _: KW_ONLY
-    score: Score = "ace"
+    score: str = "ace"
     false_rejection: float = 0.05
-    unknown: Any = -1
+    per_class: bool = False
+    unknown: Any = "auto"
     batch_size: int = 512
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the threshold on samples of known classes that the model was not trained on.
+    def fit(self, X: Any, y: Any = None, *, train: tuple[Any, Any] | None = None) -> Self:
+        """Learn the score, and find its threshold, on samples that the model was not trained on.
 
-        With N samples and scores that do not depend on them, a new sample of the same kind is
-        rejected with a chance of at most ``false_rejection``, whatever the distribution. Class
-        means and covariance of ``"ace"`` and ``"mahalanobis"`` do depend on them; there the
-        samples are scored in five parts, each by the statistics of the others, and a new sample
-        by the mean over these five, since statistics of more samples would give other scores.
+        One half of them, drawn at random, teaches the score what known classes look like. The
+        threshold is set by the other half alone, so that of new samples of the same kind at most
+        ``false_rejection`` are rejected on average, whatever their distribution, the score or the
+        number of samples (split conformal prediction).
 
         Args:
             X: images, features or rows, as the model takes them.
             y: their classes, as the model names them; by default its own predictions.
+            train: other samples, and their classes, to learn the score from, such as those the
+                model was trained on. All of ``X`` then sets the threshold.
         """
-        return fit_anew(self, lambda guarded: guarded._fit(X, y))
+        return fit_anew(self, lambda guarded: guarded._fit(X, y, train))
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any, train: tuple[Any, Any] | None) -> None:
         check_choice("score", self.score, SCORES)
         check_count("batch_size", self.batch_size)
-        rate = check_number("false_rejection", self.false_rejection, 0, 1)
+        check_number("false_rejection", self.false_rejection, 0, 1)
         output = run(self.model, X, self.batch_size)
-        if self.unknown in self._labels(output):
+        if self._mark(output.labels) in self._labels(output):
             raise ValueError(
-                f"unknown={self.unknown!r} is one of the model's classes: give another label to "
-                "what is rejected, such as unknown=None"
+                f"unknown={self._mark(output.labels)!r} is one of the model's classes: give "
+                "another label to what is rejected, such as unknown=None"
             )
         groups = self._groups(output, y)
-        count = len(output.features)
-        rank = int(rate * (count + 1))
-        if rank < 1:
-            raise ValueError(
-                f"false_rejection={rate:g} needs {int(np.ceil(1 / rate)) - 1} samples of known "
-                f"classes or more, got {count}"
-            )
-        self.statistics_: list[_Classes] = []
-        if self.score in ("ace", "mahalanobis"):
-            if count < _FOLDS:
-                raise ValueError(
-                    f"score={self.score!r} needs {_FOLDS} samples of known classes or more, got "
-                    f"{count}"
-                )
-            scores = np.empty(count)
-            for others, part in KFold(_FOLDS, shuffle=True, random_state=0).split(scores):
-                known = _class_statistics(
-                    output.features[others], groups[others], within=self.score == "mahalanobis"
-                )
-                scores[part] = self._score(output.take(part), [known])
-                self.statistics_.append(known)
+        if train is None:
+            order = np.random.default_rng(0).permutation(len(groups))
+            held, rest = np.split(order, [math.ceil(len(order) / 2)])
+            self._check_enough(groups, groups[held], share=2)
+            self._learn(output.take(rest), groups[rest])
+            output, groups = output.take(held), groups[held]
         else:
-            scores = self._score(output, [])
-        self.threshold_ = float(np.sort(scores)[rank - 1])
+            self._check_enough(groups, groups)
+            others = run(self.model, train[0], self.batch_size)
+            self._learn(others, self._groups(others, train[1]))
+        scores = self._score(output)
+        parts = (
+            [scores[groups == each] for each in np.unique(groups)] if self.per_class else [scores]
+        )
+        self.threshold_ = min(conformal_threshold(part, self.false_rejection) for part in parts)
 
     def score_samples(self, X: Any) -> Array:
-        """How well each sample fits the known classes, (N,)."""
+        """How well each sample fits the known classes, (N,).
+
+        What lies twice as far from their mean as any sample that the score was learned from scores
+        less than -1e300, and the less the farther: some scores see directions only.
+        """
         check_is_fitted(self)
-        return self._score(run(self.model, X, self.batch_size), self.statistics_)
+        return self._score(run(self.model, X, self.batch_size))
 
     def decision_function(self, X: Any) -> Array:
         """The score less the threshold: negative where a sample is rejected."""
@@ -128,8 +125,8 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         """The model's class of each sample, or ``unknown``."""
         check_is_fitted(self)
         output = run(self.model, X, self.batch_size)
-        rejected = self._score(output, self.statistics_) < self.threshold_
-        mark, labels = np.asarray(self.unknown), output.labels
+        rejected, labels = self._score(output) < self.threshold_, output.labels
+        mark = np.asarray(self._mark(labels))
         alike = mark.dtype.kind == labels.dtype.kind
         dtype = np.result_type(mark, labels) if alike else np.dtype(object)
         return np.where(rejected, mark.astype(dtype), labels.astype(dtype))
@@ -142,6 +139,12 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             "rejected_known": float((inside < self.threshold_).mean()),
             "rejected_unknown": float((outside < self.threshold_).mean()),
         }
+
+    def _mark(self, labels: Array) -> Any:
+        """The label of what is rejected, beside labels like these."""
+        if not isinstance(self.unknown, str) or self.unknown != "auto":
+            return self.unknown
+        return "unknown" if all(isinstance(label, str) for label in labels.tolist()) else -1
 
     def _labels(self, output: Output) -> list[Any]:
         """The model's classes; numbers from 0 where it has no names for them."""
@@ -173,74 +176,67 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                 )
         return groups
 
-    def _score(self, output: Output, known: list[_Classes]) -> Array:
-        if self.score == "head":
-            found: Array = output.logits.max(1)
-            return found
-        logits, features = torch.from_numpy(output.logits), torch.from_numpy(output.features)
-        if self.score == "max-softmax":
-            return logits.softmax(1).amax(1).numpy()
-        if self.score == "energy":
-            return logits.logsumexp(1).numpy()
-        fit = _Classes.cosine if self.score == "ace" else _Classes.closeness
-        return torch.stack([fit(each, features) for each in known]).mean(0).numpy()
+    def _check_enough(self, given: Array, held: Array, share: int = 1) -> None:
+        """Raise where too few samples set the threshold, of ``share`` times as many."""
+        least = samples_needed(self.false_rejection)
+        few = {label: int((held == label).sum()) for label in np.unique(given).tolist()}
+        few = few if self.per_class else {None: len(held)}
+        for label, count in few.items():
+            if count < least:
+                of = "known classes" if label is None else f"class {label!r}"
+                half = " in the half that sets the threshold" * (share > 1)
+                total = f": give about {share * least} or more" if share > 1 else ""
+                raise ValueError(
+                    f"false_rejection={self.false_rejection:g} needs {least} samples of {of}"
+                    f"{half}, got {count}{total or ': give more'}, or raise it"
+                )
+
+    def _learn(self, output: Output, groups: Array) -> None:
+        features, logits = torch.from_numpy(output.features), torch.from_numpy(output.logits)
+        _, classes = np.unique(groups, return_inverse=True)
+        self.learned_ = SCORES[self.score].learn(features, logits, torch.from_numpy(classes))
+        self._spread = spread(features)
+        self._limit = _ABSURD * self._spread.lengths(features).max()
+
+    def _score(self, output: Output) -> Array:
+        features, logits = torch.from_numpy(output.features), torch.from_numpy(output.logits)
+        scores = SCORES[self.score].judge(features, logits, self.learned_)
+        near = self._limit / self._spread.lengths(features)
+        # What overflows on its way to a length is far.
+        absurd = _LOWEST * (2 - near.nan_to_num(0))
+        return torch.where(near >= 1, scores, absurd).numpy()
 
 
-def separation(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]:
-    """How well scores tell known samples from unknown ones.
+def conformal_threshold(scores: npt.ArrayLike, rate: float) -> float:
+    """The score that a new one of the same kind falls below with a chance of at most ``rate``.
 
-    Returns:
-        ``auroc``: the chance that a known sample scores above an unknown one;
-        ``fpr_at_95_recall``: the share of unknown samples that score at least as high as the 95 %
-        of known samples with the highest scores.
+    It is the ⌊(n + 1)·rate⌋-th of n from below: a new score is as likely to fall into each of the
+    n + 1 gaps between them, whatever the distribution (split conformal prediction).
 
     Example:
-        >>> separation([0.9, 0.8, 0.7], [0.1, 0.85])
-        {'auroc': 0.6666666666666666, 'fpr_at_95_recall': 0.5}
+        >>> conformal_threshold([0.3, 0.1, 0.2, 0.4], rate=0.4)
+        0.2
     """
-    inside, outside = (np.asarray(scores, dtype=np.float64) for scores in (known, unknown))
-    if not len(inside) or not len(outside):
-        raise ValueError("separation needs scores of known and of unknown samples")
-    labels = np.repeat([1, 0], [len(inside), len(outside)])
-    area = roc_auc_score(labels, np.concatenate([inside, outside]))
-    accepted = outside >= np.quantile(inside, 0.05, method="lower")
-    return {"auroc": float(area), "fpr_at_95_recall": float(accepted.mean())}
-
-
-class _Classes(NamedTuple):
-    """Class means, (C, d), their mean, (d,), and a whitening, (d, d)."""
-
-    means: Tensor
-    mean: Tensor
-    whitening: Tensor
-
-    def cosine(self, features: Tensor) -> Tensor:
-        """The ACE of features to the nearest class mean, (N,)."""
-        means, mean, whitening = self
-        return ace(features, means, mean, whitening=whitening, centre_signatures=True).amax(1)
-
-    def closeness(self, features: Tensor) -> Tensor:
-        """Minus the squared Mahalanobis distance of features to the nearest class mean, (N,)."""
-        white, means = features @ self.whitening.mT, self.means @ self.whitening.mT
-        return -torch.cdist(white, means).amin(1).square()
-
-
-def _class_statistics(features: Array, groups: Array, *, within: bool) -> _Classes:
-    """Class means, and the whitening of what varies within classes or of all that varies."""
-    present, index = np.unique(groups, return_inverse=True)
-    if len(present) < 2:
+    values = np.sort(np.asarray(scores, dtype=np.float64))
+    rank = _rank(len(values), rate)
+    if rank < 1:
         raise ValueError(
-            "the samples are of one class only, and ACE compares two or more: give samples of all "
-            'known classes, or use score="energy"'
+            f"a rate of {rate:g} needs {samples_needed(rate)} scores or more, got {len(values)}"
         )
-    means = np.stack([features[index == c].mean(0) for c in range(len(present))])
-    deviations = features - (means[index] if within else features.mean(0))
-    covariance, _ = ledoit_wolf(deviations, assume_centered=True)
-    whitening = cholesky_whitening(torch.from_numpy(covariance))
-    if not torch.isfinite(whitening).all():
-        raise ValueError(
-            f"the features do not vary{' within the classes' * within}, so nothing can be "
-            'whitened: give more samples, or use score="head"'
-        )
-    centres = torch.from_numpy(means)
-    return _Classes(centres, centres.mean(0), whitening)
+    return float(values[rank - 1])
+
+
+def samples_needed(rate: float) -> int:
+    """How many samples a promise of this rate takes.
+
+    Example:
+        >>> samples_needed(0.05)
+        19
+    """
+    count = max(math.ceil(1 / check_number("rate", rate, 0, 1)) - 2, 1)
+    return count if _rank(count, rate) else count + 1
+
+
+def _rank(count: int, rate: float) -> int:
+    # A hair more, so that 0.07 of 100 is 7.
+    return math.floor((count + 1) * rate * (1 + 1e-12))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,13 +17,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchlace import heads
-from torchlace._checks import check_count, check_number
+from torchlace._checks import check_choice, check_count, check_number
 from torchlace._precision import evaluating
-from torchlace.estimators.embedding import Hidden, Standardize, make_embedding
 from torchlace.estimators.face import FeatureClassifier
-from torchlace.estimators.samples import Samples, calibrate, hold_out
+from torchlace.estimators.samples import Samples, Standardize, hold_out
+from torchlace.estimators.search import calibrate
 from torchlace.heads import Head
 
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "identity": nn.Identity,
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+}
 _STRUCTURE = ("head", "head_options", "hidden", "activation", "fit_intercept")
 
 
@@ -30,7 +36,7 @@ _STRUCTURE = ("head", "head_options", "hidden", "activation", "fit_intercept")
 class AdamClassifier(FeatureClassifier):
     """A classifier whose embedding and head Adam trains, in :meth:`partial_fit` at least."""
 
-    hidden: Hidden = None
+    hidden: int | tuple[int, ...] | None = None
     activation: str = "relu"
     class_weight: Any = None
     learning_rate: float = 3e-3
@@ -95,11 +101,15 @@ class AdamClassifier(FeatureClassifier):
         check_count("n_iter_no_change", self.n_iter_no_change)
 
     def _build(self, samples: Samples) -> None:
+        kind = _ACTIVATIONS[check_choice("activation", self.activation, _ACTIVATIONS)]
+        hidden = () if self.hidden is None else self.hidden
+        sizes = hidden if isinstance(hidden, tuple | list) else (hidden,)
+        widths = [samples.features.shape[1], *(check_count("hidden", size) for size in sizes)]
         with self._seeded():
-            embedding, width = make_embedding(
-                samples.features.shape[1], self.hidden, self.activation
-            )
-            self._place(samples, embedding, self._make_head(width))
+            layers: list[nn.Module] = [Standardize(widths[0])]
+            for before, after in pairwise(widths):
+                layers += [nn.Linear(before, after), kind()]
+            self._place(samples, nn.Sequential(*layers), self._make_head(widths[-1]))
 
     def _place(self, samples: Samples, embedding: nn.Module, head: Head) -> None:
         self.embedding_, self.head_ = embedding.to(samples.features), head.to(samples.features)
@@ -110,6 +120,16 @@ class AdamClassifier(FeatureClassifier):
     def _make_head(self, width: int) -> Head:
         raise NotImplementedError(f"{type(self).__name__} must define _make_head")
 
+    def _structure(self, samples: Samples) -> list[Any]:
+        """All that decides which modules are built."""
+        parameters = self.get_params()
+        named = [parameters.get(name) for name in _STRUCTURE]
+        return [self.classes_.tolist(), samples.features.shape[1], samples.features.dtype, *named]
+
+    def _fits(self, samples: Samples) -> bool:
+        """Whether what was fitted before takes these samples."""
+        return getattr(self, "_built_for", None) == self._structure(samples)
+
     def _check_built(self, samples: Samples) -> None:
         """Raise if parameters changed that what was built can't follow."""
         if not self._fits(samples):
@@ -117,16 +137,6 @@ class AdamClassifier(FeatureClassifier):
                 f"partial_fit goes on with what was built, and one of {', '.join(_STRUCTURE)} has "
                 "changed since: call fit, or clone the estimator and begin again"
             )
-
-    def _fits(self, samples: Samples) -> bool:
-        """Whether what was fitted before takes these samples."""
-        return getattr(self, "_built_for", None) == self._structure(samples)
-
-    def _structure(self, samples: Samples) -> list[Any]:
-        """All that decides which modules are built."""
-        parameters = self.get_params()
-        named = [parameters.get(name) for name in _STRUCTURE]
-        return [self.classes_.tolist(), samples.features.shape[1], samples.features.dtype, *named]
 
     @property
     def _standardize(self) -> Standardize:

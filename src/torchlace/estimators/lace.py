@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_number
-from torchlace.estimators.embedding import Fixed, Homogeneous
+from torchlace.backgrounds import Background
 from torchlace.estimators.head import AdamClassifier
 from torchlace.estimators.samples import ClassMoments, Samples, Spectrum, empty_moments
 from torchlace.estimators.search import (
@@ -44,35 +44,25 @@ class LACEClassifier(AdamClassifier):
         fit_intercept: give the whitened features a constant last coordinate, as long as they
             usually are. Without it a class near the mean of all has no direction of its own; then
             scores are ACE's.
-        hidden: width of a hidden layer in front, or a tuple of widths; none if omitted.
-        activation: of the hidden layers: ``"relu"``, ``"tanh"`` or ``"identity"``.
-        class_weight: None, ``"balanced"``, or a dictionary from labels to weights. It counts in the
-            loss, not in the background.
+        class_weight: as in :class:`HeadClassifier`. It counts in the loss, not in the background.
         max_iter: iterations of L-BFGS at most; epochs with ``hidden``.
         tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
             counts as an improvement of the loss.
         validation_fraction: share of each class to hold out: a half, a third, a quarter …,
             whichever is next to it. Small sets are held out in up to five parts in turn, until a
             thousand samples were.
-        learning_rate: of Adam, with ``hidden`` and in :meth:`partial_fit`.
-        alpha: weight decay, likewise.
-        batch_size: samples in a step, likewise; ``"auto"``: a fiftieth of them, 32 to 512.
-        early_stopping: with ``hidden``, keep the weights of the lowest validation loss.
-        n_iter_no_change: with ``hidden``, stop after so many epochs without an improvement.
-        warm_start: let :meth:`fit` start from the signatures of the last one.
-        random_state: seed of the split, and of what else is random.
-        device: ``"auto"`` (CUDA where there is one), or a torch device.
-        verbose: print what is tried and how the loss falls.
+        learning_rate, alpha, batch_size: as in :class:`HeadClassifier`, with ``hidden`` and in
+            :meth:`partial_fit`.
+        hidden, activation, early_stopping, n_iter_no_change, warm_start, random_state, device,
+            verbose: as in :class:`HeadClassifier`.
 
     Attributes:
-        classes_: the labels, sorted.
-        embedding_: the torch module in front of the head.
         head_: the :class:`torchlace.LACE`; ``head_.fold()`` gives plain layers.
         shrinkage_: the shrinkage in use (without ``hidden``).
         scale_: the scale in use.
         n_iter_: iterations of the last fit.
-        n_features_in_: width of the features.
-        feature_names_in_: their names, where they had any.
+
+    The other attributes are those of :class:`HeadClassifier`.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -98,7 +88,18 @@ class LACEClassifier(AdamClassifier):
             return super()._train(samples)
         self._check()
         self._moments = empty_moments(len(self.classes_), samples.features).merge(samples)
-        choice = self._choose(samples)
+        width, classes = samples.features.shape[1], len(self.classes_)
+        scale = math.sqrt(width) if self.scale == "auto" else self.scale
+        choice = choose(
+            samples,
+            classes,
+            self._constant(width),
+            Choice(self._amount(), scale, 1.0),
+            shrinkage=self.shrinkage == "auto",
+            scale=self.scale == "auto",
+            fraction=self.validation_fraction,
+            report=self._say,
+        )
         start = None
         if self.warm_start and self._fits(samples):
             start = self.head_.weight.detach().to(samples.features)
@@ -108,7 +109,7 @@ class LACEClassifier(AdamClassifier):
         found = fit_signatures(
             vectors,
             samples,
-            class_directions(vectors, samples, len(self.classes_)) if start is None else start,
+            class_directions(vectors, samples, classes) if start is None else start,
             choice.scale,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -160,30 +161,12 @@ class LACEClassifier(AdamClassifier):
     def _make_head(self, width: int) -> Head:
         # Small sets have few steps, so the statistics must follow the embedding in fewer.
         options: dict[str, Any] = {"decay": 0.95, "refresh_every": 5}
+        scale = 2 * math.sqrt(width) if self.scale == "auto" else self.scale
         background = "within"
         if self.shrinkage != "auto":
             background, options["shrinkage"] = "total", self.shrinkage
-        scale = 2 * math.sqrt(width) if self.scale == "auto" else self.scale
-        return LACE(
-            width,
-            len(self.classes_),
-            background=background,
-            scale=scale,
-            background_options=options,
-        )
-
-    def _choose(self, samples: Samples) -> Choice:
-        width = samples.features.shape[1]
-        return choose(
-            samples,
-            len(self.classes_),
-            self._constant(width),
-            Choice(self._amount(), math.sqrt(width) if self.scale == "auto" else self.scale, 1.0),
-            shrinkage=self.shrinkage == "auto",
-            scale=self.scale == "auto",
-            fraction=self.validation_fraction,
-            report=self._say,
-        )
+        named: dict[str, Any] = {"background": background, "background_options": options}
+        return LACE(width, len(self.classes_), scale=scale, **named)
 
     def _amount(self) -> float:
         """The shrinkage that was given, or what Ledoit and Wolf advise."""
@@ -223,3 +206,47 @@ class LACEClassifier(AdamClassifier):
         """The samples in the whitened space, of length one."""
         with torch.no_grad():
             return unit(self.head_.whiten(self.embedding_(samples.features)))
+
+
+class Homogeneous(nn.Module):
+    """Appends a constant one to the features."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features, (N, d + 1)."""
+        return torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
+
+
+class Fixed(Background):
+    """A background of given mean and whitening, and perhaps a last coordinate both leave alone.
+
+    Args:
+        mean: μ, (d,).
+        whitening: W, (d, d).
+        constant: what a last, additional coordinate is multiplied by; None: there is none.
+    """
+
+    fixed_mean: Tensor
+    whitening: Tensor
+
+    def __init__(self, mean: Tensor, whitening: Tensor, constant: float | None = None) -> None:
+        if constant is not None:
+            mean = torch.cat([mean, mean.new_zeros(1)])
+            whitening = torch.block_diag(whitening, whitening.new_full((1, 1), constant))
+        super().__init__(len(mean))
+        self.register_buffer("fixed_mean", mean)
+        self.register_buffer("whitening", whitening)
+
+    def set(self, mean: Tensor, whitening: Tensor) -> None:
+        """Another mean and whitening of the same width."""
+        width = len(mean)
+        self.fixed_mean[:width] = mean
+        self.whitening[:width, :width] = whitening
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,)."""
+        return self.fixed_mean
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        return vectors @ self.whitening.to(vectors.dtype).mT

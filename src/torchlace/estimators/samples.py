@@ -1,4 +1,4 @@
-"""Labelled features on a device: copies merged, some held out, their moments and temperature."""
+"""Labelled features on a device: copies merged, some held out, their moments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlace._checks import check_number
 from torchlace._sklearn import Array
@@ -17,7 +16,6 @@ from torchlace.functional import ledoit_wolf
 
 # Rows to work on at a time, so that fp32 features are never all held in fp64.
 ROWS = 16384
-_LARGEST_TEMPERATURE = 1e4
 
 
 class Samples(NamedTuple):
@@ -95,41 +93,6 @@ def hold_out(samples: Samples, fraction: float) -> tuple[Samples, Samples]:
 def folds(fraction: float) -> int:
     """The number of parts of which ``fraction`` is one."""
     return max(round(1 / check_number("validation_fraction", fraction, 0, 1)), 2)
-
-
-class Calibration(NamedTuple):
-    """A temperature and the cross-entropy it leaves."""
-
-    temperature: float
-    loss: float
-
-
-def calibrate(logits: Tensor, samples: Samples) -> Calibration:
-    """The temperature that minimises the weighted cross-entropy of ``logits / temperature``.
-
-    As in :func:`torchlace.heads.fit_temperature`, one sample of uncertain label is added to those
-    that there are, so that samples which are all classified correctly don't send it to 0.
-    """
-    scores, weights = logits.double(), samples.weights.double()
-    scores = scores - scores.amax(dim=1, keepdim=True)
-    shares = weights / weights.sum()
-    doubt = 1 / (samples.size() + 1)
-    own = scores.gather(1, samples.targets[:, None])[:, 0]
-    truth = (1 - doubt) * own + doubt * scores.mean(dim=1)
-
-    def slope(sharpness: float) -> float:
-        expected = (torch.softmax(scores * sharpness, dim=1) * scores).sum(dim=1)
-        return float((shares * (expected - truth)).sum())
-
-    low, high = 1 / _LARGEST_TEMPERATURE, _LARGEST_TEMPERATURE
-    if slope(low) >= 0:
-        sharpness = 1.0 if slope(1.0) == 0 else low
-    elif slope(high) <= 0:
-        sharpness = high
-    else:
-        sharpness = brentq(slope, low, high, xtol=1e-12, rtol=1e-12)
-    loss = torch.logsumexp(scores * sharpness, dim=1) - sharpness * truth
-    return Calibration(1 / sharpness, float((shares * loss).sum()))
 
 
 class ClassMoments(NamedTuple):
@@ -243,3 +206,48 @@ class Spectrum:
         """W with WᵀW = Σ⁻¹, (d, d): the one that leaves each feature closest to itself."""
         rotated = self.vectors * self.lengths(shrinkage)
         return torch.mul(rotated @ self.vectors.mT, self.units)
+
+
+class Standardize(nn.Module):
+    """Features less their mean, over their deviation; one that never varied becomes zero.
+
+    Mean and deviation are those of all samples that were observed.
+    """
+
+    mass: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mass", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.zeros(width))
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def observe(self, samples: Samples) -> None:
+        """Merge in more samples, exactly."""
+        for features, _, counts in samples.chunks():
+            self._merge(features, counts[:, None])
+
+    def _merge(self, features: Tensor, counts: Tensor) -> None:
+        mass, mean, deviation = (buffer.double() for buffer in self.buffers())
+        count = counts.sum()
+        step = (counts * (features - mean)).sum(0) / count
+        variance = (counts * (features - mean - step).square()).sum(0) / count
+        share = count / (mass + count)
+        variance = (1 - share) * deviation.square() + share * variance
+        variance = variance + share * (1 - share) * step.square()
+        if not torch.isfinite(variance).all():
+            raise ValueError("the features are too large to be squared: rescale them")
+        self.deviation.copy_(variance.sqrt())
+        self.mean.copy_(mean + share * step)
+        self.mass.copy_(mass + count)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Standardised features, (N, d)."""
+        return (features - self.mean) * inverse_deviation(self.mean, self.deviation)

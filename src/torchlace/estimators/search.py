@@ -1,4 +1,4 @@
-"""Signatures of fixed features, by a shrinkage and a scale that held-out samples choose."""
+"""Signatures of fixed features; shrinkage, scale and temperature that held-out samples choose."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._sklearn import Array
-from torchlace.estimators.samples import (
-    Calibration,
-    Samples,
-    Spectrum,
-    calibrate,
-    empty_moments,
-    folds,
-    ranks,
-)
+from torchlace.estimators.samples import Samples, Spectrum, empty_moments, folds, ranks
 from torchlace.functional import unit
 
 Step = tuple[int, int]
@@ -35,6 +27,7 @@ _MOST_FOLDS = 5
 # Fits are compared here, not used, so a coarse optimum will do.
 _TOL, _MAX_ITER = 1e-3, 50
 _REACH = 12
+_LARGEST_TEMPERATURE = 1e4
 
 
 class Solution(NamedTuple):
@@ -97,6 +90,41 @@ def fit_signatures(
     )
     signatures = unit(torch.from_numpy(found.x).to(start).view_as(start) * pace)
     return Solution(signatures, int(found.nit), found.status != 1)
+
+
+class Calibration(NamedTuple):
+    """A temperature and the cross-entropy it leaves."""
+
+    temperature: float
+    loss: float
+
+
+def calibrate(logits: Tensor, samples: Samples) -> Calibration:
+    """The temperature that minimises the weighted cross-entropy of ``logits / temperature``.
+
+    As in :func:`torchlace.heads.fit_temperature`, one sample of uncertain label is added to those
+    that there are, so that samples which are all classified correctly don't send it to 0.
+    """
+    scores, weights = logits.double(), samples.weights.double()
+    scores = scores - scores.amax(dim=1, keepdim=True)
+    shares = weights / weights.sum()
+    doubt = 1 / (samples.size() + 1)
+    own = scores.gather(1, samples.targets[:, None])[:, 0]
+    truth = (1 - doubt) * own + doubt * scores.mean(dim=1)
+
+    def slope(sharpness: float) -> float:
+        expected = (torch.softmax(scores * sharpness, dim=1) * scores).sum(dim=1)
+        return float((shares * (expected - truth)).sum())
+
+    low, high = 1 / _LARGEST_TEMPERATURE, _LARGEST_TEMPERATURE
+    if slope(low) >= 0:
+        sharpness = 1.0 if slope(1.0) == 0 else low
+    elif slope(high) <= 0:
+        sharpness = high
+    else:
+        sharpness = brentq(slope, low, high, xtol=1e-12, rtol=1e-12)
+    loss = torch.logsumexp(scores * sharpness, dim=1) - sharpness * truth
+    return Calibration(1 / sharpness, float((shares * loss).sum()))
 
 
 class Choice(NamedTuple):
