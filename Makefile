@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 DEMO ?= runs/demo
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench docs release clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +28,19 @@ test: lint
 
 bench: setup
 	$(BIN)/python benchmarks/heads.py
+
+# Builds the site, after running the code of its tutorials.
+docs: setup
+	$(BIN)/python -m pip install --quiet --editable '.[docs,tutorials]'
+	$(BIN)/python docs/execute.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
+
+# Builds the wheel and tries each extra in a clean environment; uploads nothing.
+release: setup
+	$(BIN)/python -m pip install --quiet build
+	rm -rf dist && $(BIN)/python -m build
+	$(BIN)/python tests/release.py dist
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
