@@ -108,9 +108,9 @@ def separations(
 
 
 def _judged(name: str, samples: Samples, learned: Any) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = SCORES[name].judge(
-        samples[0].double(), samples[1].double(), learned
-    ).numpy(force=True)
+    found: npt.NDArray[np.float64] = (
+        SCORES[name].judge(samples[0].double(), samples[1].double(), learned).numpy(force=True)
+    )
     return found
 
 
