@@ -99,6 +99,8 @@ def test_the_legend_takes_classes_off_and_on(opened):
     assert chip.get_attribute("aria-pressed") == "false"
     assert len(points(sphere)) == every - 37
     assert sphere.evaluate("e => e.data[3].x.length") == 9 * 6
+    named = [f"<b>{digit}</b>" for digit in range(10) if digit != 3]
+    assert sphere.evaluate("e => [...e.data[5].text]") == named
     page.locator("#d0 .classes [data-all=false]").click()
     assert points(sphere) == []
     chip.focus()
