@@ -15,7 +15,7 @@ $(VENV)/.ready: pyproject.toml
 
 demo: setup
 	$(BIN)/torchlace reproduce quick --runs $(DEMO) --jobs 2
-	$(BIN)/torchlace report $(DEMO)/*-s0 --output $(DEMO)/report.html
+	$(BIN)/torchlace report $(DEMO) --method pca --output $(DEMO)/report.html
 
 lint: setup
 	$(BIN)/ruff check .

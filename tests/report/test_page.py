@@ -98,6 +98,22 @@ def test_figures_are_those_of_the_runs(made):
     assert spread in made.html
 
 
+def test_classes_have_other_colours_than_runs_and_both_two_for_light_and_dark(made):
+    for part in payload(made.html):
+        runs = {tuple(run["colour"]) for run in part["runs"]}
+        classes = {tuple(colour) for colour in part["colours"]}
+        for scheme in (0, 1):
+            of_runs, of_classes = ({each[scheme] for each in some} for some in (runs, classes))
+            assert not of_runs & of_classes
+            assert len(of_classes) == len(part["classes"])
+
+
+def test_a_comparison_has_two_runs(made):
+    digits, _, marked = made.html.partition('id="d1-compare"')
+    assert "<h3>Comparison</h3>" in digits
+    assert marked.lstrip("> \n").startswith("<h3>Result</h3>")
+
+
 def test_homogeneity_is_said_to_be_of_what(made):
     tables = re.split(r'id="d0-t-(\w+)"', made.html.partition('id="d1"')[0])
     found = dict(zip(tables[1::2], map(html.unescape, tables[2::2]), strict=True))

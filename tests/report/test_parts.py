@@ -18,7 +18,7 @@ from torchlace.report.page.examples import find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Shown, Spread, group_runs, short_names
 from torchlace.report.page.payload import UNIT, best_view
 from torchlace.report.page.sentences import confusions, summarise
-from torchlace.report.page.tables import classes_table, settings_tables
+from torchlace.report.page.tables import classes_table, comparison_table, settings_tables
 from torchlace.training import TrainConfig
 
 NAMES = ["cat", "dog", "owl"]
@@ -186,6 +186,8 @@ def test_the_best_and_lace_are_open_first():
     runs = [run(head, wrong, head=head) for wrong, head in enumerate(heads)]
     assert _first(group_runs(runs)) == {"center", "lace", "lace-learned", "amc"}
     assert _first(group_runs(runs[:2])) == {"center", "amc"}
+    softmax = run("softmax", 30, head="softmax")
+    assert _first(group_runs([*runs, softmax])) == {"softmax", "center", "lace", "lace-learned"}
     seeds = [run(f"s{seed}", seed, seed=seed) for seed in range(6)]
     assert _first(group_runs(seeds)) == {"s0", "s1", "s2", "s3"}
 
@@ -255,6 +257,15 @@ def test_a_class_without_images_has_no_accuracy():
     table = classes_table(Collection("animals", [run("a", 4)], None))
     assert [row[2].text for row in table.rows] == ["100.0", "96.0", "–"]
     assert [row[1].value for row in table.rows] == [100, 100, 100]
+
+
+def test_one_run_alone_is_not_called_a_comparison():
+    captions = []
+    for runs in ([run("a")], [run("a"), run("b", head="softmax")], [run("a"), run("b", seed=1)]):
+        groups = group_runs(runs)
+        captions.append(comparison_table(Collection("animals", runs, None), groups).caption)
+    spread = ": mean ± standard deviation over their runs"
+    assert captions == ["Figures of merit", "Settings compared", f"Figures of merit{spread}"]
 
 
 def test_settings_are_split_into_those_that_differ_and_the_rest():

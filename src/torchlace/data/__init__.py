@@ -6,8 +6,13 @@ demand. Transforms augment and normalise them for the network.
 """
 
 from torchlace.data.check import CheckReport, check_data, contact_sheet
-from torchlace.data.decode import decode_image
-from torchlace.data.errors import BadImage, BadImagesError, DataError, MissingDataError
+from torchlace.data.decode import (
+    BadImage,
+    BadImagesError,
+    DataError,
+    MissingDataError,
+    decode_image,
+)
 from torchlace.data.files import image_files
 from torchlace.data.images import FileImages, ImageData, Images, MemoryImages, stratified_split
 from torchlace.data.importing import fetch_data, import_data

@@ -1,4 +1,4 @@
-"""Whether a set is what it should be, and a picture of it."""
+"""Checks whether a set is what it should be, and draws a picture of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlace._files import write_whole
 from torchlace._text import counted, listed, shown
-from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.decode import DataError, MissingDataError, as_picture, require
 from torchlace.data.images import ImageData
 from torchlace.data.load import image_hashes, load_data
 from torchlace.data.sources import KNOWN, identify
@@ -156,7 +156,10 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     for row, label in enumerate(labels):
         y = top + row * step
         draw.text((_MARGIN, y + cell // 2), label, "black", font, anchor="lm")
-        for column, image in enumerate(data.train.batch(_examples(data, row, columns))):
+        members = (data.train.labels == row).nonzero().flatten()
+        if len(members) > columns:
+            members = members[torch.arange(columns) * len(members) // columns]
+        for column, image in enumerate(data.train.batch(members)):
             sheet.paste(_thumbnail(image, cell), (left + column * step, y))
     path = Path(path)
     write_whole(path, lambda file: sheet.save(file, format="PNG"), DataError, folders=True)
@@ -205,19 +208,10 @@ def _title(data: ImageData) -> str:
     return text
 
 
-def _examples(data: ImageData, label: int, count: int) -> Tensor:
-    members = (data.train.labels == label).nonzero().flatten()
-    if len(members) <= count:
-        return members
-    return members[torch.arange(count) * len(members) // count]
-
-
 def _thumbnail(image: Tensor, side: int) -> Image.Image:
     from PIL import Image
 
-    # More than three channels can't be shown; the first then stands for them.
-    pixels = image.permute(1, 2, 0).numpy() if image.shape[0] == 3 else image[0].numpy()
-    picture = Image.fromarray(pixels).convert("RGB")
+    picture = as_picture(image).convert("RGB")
     scale = side / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR

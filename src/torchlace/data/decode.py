@@ -1,11 +1,13 @@
-"""One image file: its header, its pixels as uint8, and what is wrong with it; resizing."""
+"""What can be wrong with data, and image files: opened here alone, decoded to uint8, resized."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,16 +16,62 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace.data.errors import BadImage, BadImagesError, DataError, require
+from torchlace._text import counted, setting, shown
 
 if TYPE_CHECKING:
     from PIL import Image
 
 MAX_PIXELS = 89_478_485  # Pillow's own bound, 256 MiB of RGB: beyond it, it suspects an attack
+_LISTED = 10
 _ORIENTATION = 0x0112
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N"}
 # Whatever a file is called, Pillow would try thirty formats more, and hand PostScript to a program.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "AVIF", "HEIF", "JPEG2000", "PPM")
+
+
+class DataError(ValueError):
+    """Data that can't be used as it is; the message says what is wrong and what to do."""
+
+
+class MissingDataError(DataError, FileNotFoundError):
+    """Data that isn't where it was looked for."""
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image file that can't be used, and what is wrong with it."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.path)}: {shown(self.reason)}"
+
+
+class BadImagesError(DataError):
+    """Some image files can't be used.
+
+    Attributes:
+        bad: all of them; the message lists the first ten.
+    """
+
+    def __init__(self, message: str, bad: Sequence[BadImage] = ()) -> None:
+        # A DataLoader makes the error of a worker anew from a message that is its whole traceback.
+        super().__init__(message.rpartition(f"{type(self).__name__}: ")[2])
+        self.bad = tuple(bad)
+
+    @classmethod
+    def of(cls, bad: Sequence[BadImage]) -> BadImagesError:
+        """The error that lists these files."""
+        lines = [f"  {each}" for each in bad[:_LISTED]]
+        if len(bad) > _LISTED:
+            lines.append(f"  and {len(bad) - _LISTED} more")
+        count, them = counted(len(bad), "image"), "it" if len(bad) == 1 else "them"
+        return cls(
+            f"{count} can't be used; repair or remove {them}, or go on without {them} by "
+            f"{setting('skip_bad', True)} (in YAML, skip_bad: true):\n" + "\n".join(lines),
+            bad,
+        )
 
 
 @dataclass(frozen=True)
@@ -92,6 +140,24 @@ def verify_image(path: Path) -> None:
         image.draft(None, (1, 1))
         image.load()
         _check_mode(image)
+
+
+def as_picture(image: Tensor) -> Image.Image:
+    """An image, (C, H, W), uint8, as Pillow's: grey or RGB, of others the first channel."""
+    pil = require("PIL.Image", "Pillow", "showing images")
+    pixels = image.permute(1, 2, 0).contiguous() if image.shape[0] == 3 else image[0].contiguous()
+    picture: Image.Image = pil.fromarray(pixels.numpy())
+    return picture
+
+
+def require(module: str, package: str, purpose: str) -> ModuleType:
+    """Import an optional ``module``, or say which package brings it and why it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DataError(
+            f"{purpose} needs {package}: pip install 'torchlace[train]' ({error})"
+        ) from error
 
 
 def resize_shorter(images: Tensor, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Image files: listed from a folder of class folders or a CSV, then looked at one and all."""
+"""Image files: listed from a folder of class folders or a CSV, then decoded or checked."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 from torchlace._text import is_text, listed, shown
-from torchlace.data.decode import decode_image, read_header, verify_image
-from torchlace.data.errors import BadImage, BadImagesError, DataError
+from torchlace.data.decode import (
+    BadImage,
+    BadImagesError,
+    DataError,
+    decode_image,
+    read_header,
+    verify_image,
+)
 from torchlace.data.images import FileImages, Images, MemoryImages
 
 # A camera's HEIC too, which only some installations read: a set must not shrink without a word.

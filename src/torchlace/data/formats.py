@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchlace._files import require_memory
-from torchlace.data.errors import DataError, require
+from torchlace.data.decode import DataError, require
 from torchlace.data.packs import Arrays
 
 # The files of a folder or archive by name, each read when called.

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from torchlace._checks import check_count, check_number
-from torchlace.data.decode import decode_image
-from torchlace.data.errors import BadImagesError, DataError
+from torchlace.data.decode import BadImagesError, DataError, decode_image
 
 
 @runtime_checkable
@@ -42,7 +41,7 @@ class Images(Protocol):
 
 
 class _Labelled:
-    """What images have in common, wherever they are."""
+    """Length and description of images, in memory or in files."""
 
     labels: Tensor
     shape: tuple[int, int, int]

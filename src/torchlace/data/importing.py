@@ -17,7 +17,7 @@ import torch
 from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace._values import check_choice
-from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.decode import DataError, MissingDataError, require
 from torchlace.data.formats import LAYOUTS, Files, read_idx
 from torchlace.data.images import ImageData, MemoryImages
 from torchlace.data.load import digest_of, load_data
@@ -113,7 +113,7 @@ def fetch_data(name: str, root: Path | str | None = None) -> Path:
     Example:
         >>> fetch_data("digits")
         Traceback (most recent call last):
-        torchlace.data.errors.DataError: digits come with scikit-learn: there is nothing to fetch
+        torchlace.data.decode.DataError: digits come with scikit-learn: there is nothing to fetch
     """
     pack = KNOWN[check_choice("data to fetch", name, KNOWN)].pack
     if pack is None:

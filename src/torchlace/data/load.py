@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torchlace._checks import check_count
 from torchlace._files import require_memory
 from torchlace._text import setting
-from torchlace.data.decode import resize_square
-from torchlace.data.errors import DataError
+from torchlace.data.decode import DataError, resize_square
 from torchlace.data.files import Collected, Listing, collect, list_csv, list_folder
 from torchlace.data.images import (
     FileImages,
@@ -37,6 +37,10 @@ from torchlace.data.packs import (
     to_tensor,
 )
 from torchlace.data.sources import KNOWN, NEVER_MIRRORED, Loader, find_files, find_loader
+
+# Indices of the images to train on and to test on, drawn by their labels.
+Drawn = tuple[Tensor, Tensor]
+Draw = Callable[[Tensor], Drawn]
 
 MEMORY_LIMIT = 2 << 30
 # What image files of different sizes are brought to.
@@ -92,17 +96,21 @@ def load_data(
         check_count("mixed_size", side)
     name = str(source)
     loader = find_loader(name)
+
+    def draw(labels: Tensor) -> Drawn:
+        return stratified_split(labels, test_fraction, seed)
+
     if loader is not None:
-        data = _from_loader(name, loader, test_fraction, seed)
+        data = _from_loader(name, loader, draw)
     else:
         path = find_files(name, data_root(root))
         if path.is_dir() or path.suffix.lower() == ".csv":
             listing = list_folder(path) if path.is_dir() else list_csv(path)
             collected = collect(listing, size, mixed_size, skip_bad, memory_limit)
-            data = _from_files(path.resolve().stem, listing, collected, test_fraction, seed)
+            data = _from_files(path.resolve().stem, listing, collected, draw)
         else:
             name = name if name in KNOWN else path.stem
-            data = _from_arrays(name, str(path), read_pack(path), test_fraction, seed)
+            data = _from_arrays(name, str(path), read_pack(path), draw)
     return _finished(data, size)
 
 
@@ -138,7 +146,7 @@ def image_hashes(images: Images) -> list[bytes]:
     return hashes
 
 
-def _from_loader(name: str, loader: Loader, test_fraction: float, seed: int) -> ImageData:
+def _from_loader(name: str, loader: Loader, draw: Draw) -> ImageData:
     """The set that a registered loader returns, checked like a pack."""
     source = f"the data set {name!r}"
     try:
@@ -161,7 +169,7 @@ def _from_loader(name: str, loader: Loader, test_fraction: float, seed: int) -> 
             f"x_test, y_test and, optionally, class_names; it returns {', '.join(held)}"
         )
     check_arrays(given, source)
-    return _from_arrays(name, source, given, test_fraction, seed)
+    return _from_arrays(name, source, given, draw)
 
 
 def _check_images(data: ImageData, source: str) -> None:
@@ -182,9 +190,7 @@ def _check_images(data: ImageData, source: str) -> None:
     check_names(np.array(data.class_names or ("",)), "class_names", source)
 
 
-def _from_arrays(
-    name: str, source: str, arrays: Arrays, test_fraction: float, seed: int
-) -> ImageData:
+def _from_arrays(name: str, source: str, arrays: Arrays, draw: Draw) -> ImageData:
     suffix = "_coarse" if name == "cifar100-coarse" else ""
     if suffix and "y_train_coarse" not in arrays:
         raise DataError(f"{source}: no coarse labels (y_train_coarse, y_test_coarse)")
@@ -196,8 +202,7 @@ def _from_arrays(
     train: Images = part("train")
     drawn = "x_test" not in arrays
     if drawn:
-        split = stratified_split(train.labels, test_fraction, seed)
-        train, test = (subset(train, indices) for indices in split)
+        train, test = (subset(train, indices) for indices in draw(train.labels))
         _require_tests(source, test)
     else:
         test = part("test")
@@ -225,13 +230,10 @@ def _class_names(
     return names + tuple(str(label) for label in range(len(names), count))
 
 
-def _from_files(
-    name: str, listing: Listing, collected: Collected, test_fraction: float, seed: int
-) -> ImageData:
+def _from_files(name: str, listing: Listing, collected: Collected, draw: Draw) -> ImageData:
     images, good, bad = collected
     if listing.testing is None:
-        split = stratified_split(images.labels[good], test_fraction, seed)
-        rest, held_out = (good[indices] for indices in split)
+        rest, held_out = (good[indices] for indices in draw(images.labels[good]))
     else:
         rest, held_out = good[~listing.testing[good]], good[listing.testing[good]]
     counts = torch.bincount(images.labels[rest], minlength=len(listing.class_names)).tolist()

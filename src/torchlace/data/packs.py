@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchlace._files import check_header, require_memory, write_whole
 from torchlace._text import is_text, listed, shown
-from torchlace.data.errors import DataError, MissingDataError
+from torchlace.data.decode import DataError, MissingDataError
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch
 from torchlace._registry import Registry, registered
 from torchlace._text import setting
 from torchlace._values import check_choice, nearest, suggestion
-from torchlace.data.errors import DataError, MissingDataError, require
+from torchlace.data.decode import DataError, MissingDataError, require
 from torchlace.data.images import ImageData, stratified_split
 from torchlace.data.packs import data_root
 
@@ -43,54 +45,19 @@ class KnownData:
     test: int
     class_names: tuple[str, ...]
     digests: dict[str, str]
-    official: bool = True
+    official: bool
 
 
-_OFFICIAL = "the complete official images"
-_RECUT = "cut anew from the full-number photographs, not the official crops"
-_DIGITS = tuple("0123456789")
-_FASHION = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
-_CIFAR10 = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
-_COARSE = (
-    "aquatic_mammals,fish,flowers,food_containers,fruit_and_vegetables,"
-    "household_electrical_devices,household_furniture,insects,large_carnivores,"
-    "large_man-made_outdoor_things,large_natural_outdoor_scenes,large_omnivores_and_herbivores,"
-    "medium_mammals,non-insect_invertebrates,people,reptiles,small_mammals,trees,vehicles_1,"
-    "vehicles_2"
-)
-_FINE = (
-    "apple,aquarium_fish,baby,bear,beaver,bed,bee,beetle,bicycle,bottle,bowl,boy,bridge,bus,"
-    "butterfly,camel,can,castle,caterpillar,cattle,chair,chimpanzee,clock,cloud,cockroach,"
-    "couch,crab,crocodile,cup,dinosaur,dolphin,elephant,flatfish,forest,fox,girl,hamster,"
-    "house,kangaroo,keyboard,lamp,lawn_mower,leopard,lion,lizard,lobster,man,maple_tree,"
-    "motorcycle,mountain,mouse,mushroom,oak_tree,orange,orchid,otter,palm_tree,pear,"
-    "pickup_truck,pine_tree,plain,plate,poppy,porcupine,possum,rabbit,raccoon,ray,road,"
-    "rocket,rose,sea,seal,shark,shrew,skunk,skyscraper,snail,snake,spider,squirrel,streetcar,"
-    "sunflower,sweet_pepper,table,tank,telephone,television,tiger,tractor,train,trout,tulip,"
-    "turtle,wardrobe,whale,willow_tree,wolf,woman,worm"
-)
-# fmt: off
-KNOWN = {
-    "digits": KnownData(
-        "handwritten digits of scikit-learn", None, (1, 8, 8), 1438, 359, _DIGITS,
-        {"d8e9ef73262f687205fddd3cf1d57cb4": "scikit-learn's digits with the fixed test split"}),
-    "fashion_mnist": KnownData(
-        "Zalando's articles of clothing", "fashion_mnist", (1, 28, 28), 60_000, 10_000,
-        tuple(_FASHION.split(",")), {"1c4310f752a00e01ec7a2d8af06bfda4": _OFFICIAL}),
-    "cifar10": KnownData(
-        "small photographs of 10 kinds", "cifar10", (3, 32, 32), 50_000, 10_000,
-        tuple(_CIFAR10.split(",")), {"a44536025f78bb27741aebd88f7c9918": _OFFICIAL}),
-    "svhn": KnownData(
-        "house numbers, cropped to a digit", "svhn", (3, 32, 32), 73_257, 26_032, _DIGITS,
-        {"af6f0b3f38de63cb7e4ee122a0b309b8": _RECUT}, official=False),
-    "cifar100": KnownData(
-        "small photographs of 100 kinds", "cifar100", (3, 32, 32), 50_000, 10_000,
-        tuple(_FINE.split(",")), {"a4289bfa40c18ada5b5f8d229035269d": _OFFICIAL}),
-    "cifar100-coarse": KnownData(
-        "the same photographs in 20 groups", "cifar100", (3, 32, 32), 50_000, 10_000,
-        tuple(_COARSE.split(",")), {"5ef750ea98cb6868e418c416c3e4683f": _OFFICIAL}),
-}
-# fmt: on
+def _known() -> dict[str, KnownData]:
+    text = files("torchlace.data").joinpath("known.json").read_text(encoding="utf-8")
+    known = {}
+    for name, each in json.loads(text).items():
+        each.update(shape=tuple(each["shape"]), class_names=tuple(each["class_names"].split(",")))
+        known[name] = KnownData(**each)
+    return known
+
+
+KNOWN = _known()
 
 # What brings the images of a set that needs no pack: all of it, or the arrays that a pack has.
 Loader = Callable[[], ImageData | Mapping[str, Any]]

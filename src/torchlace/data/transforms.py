@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import check_choice
-from torchlace.data.decode import center_crop, resize_shorter
-from torchlace.data.errors import DataError
+from torchlace.data.decode import DataError, center_crop, resize_shorter
 from torchlace.data.images import ImageData, Images, MemoryImages, scatter
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

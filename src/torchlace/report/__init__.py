@@ -1,14 +1,14 @@
 """Figures to print and a page to open."""
 
-from torchlace.report.curves import comparison_bars, curve_panels, learning_curves
-from torchlace.report.diagrams import (
-    angle_histograms,
-    confusion_matrix,
-    reliability_diagram,
-    whitening_spectrum,
-)
-from torchlace.report.embedding import embedding_panels
+from torchlace.report.features import angle_histograms, embedding_panels, whitening_spectrum
 from torchlace.report.page import Report, write_report
+from torchlace.report.scores import (
+    comparison_bars,
+    confusion_matrix,
+    curve_panels,
+    learning_curves,
+    reliability_diagram,
+)
 from torchlace.report.style import palette, save
 
 __all__ = [

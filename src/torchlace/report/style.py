@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from colorsys import hls_to_rgb
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchlace._checks import check_count
 from torchlace._text import shown
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 P = ParamSpec("P")
-Floats = NDArray[np.float64]
 
 # Inches: a column and the full width of a printed page.
 COLUMN, PAGE = 3.5, 7.0
@@ -57,50 +56,18 @@ STYLE: Any = {
     "text.parse_math": False,
 }
 
-# Okabe and Ito's colours without black and yellow, which vanish on a dark and on a white page.
-_FIRST = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_LUMINANCE = (0.08, 0.55)
-_STEPS = 14
-
-# From linear sRGB to what is seen without one kind of cone (Machado et al. 2009, severity 1).
-_VISIONS = np.array(
-    [
-        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
-        [
-            [0.152286, 1.052583, -0.204868],
-            [0.114503, 0.786281, 0.099216],
-            [-0.003882, -0.048116, 1.051998],
-        ],
-        [
-            [0.367322, 0.860646, -0.227968],
-            [0.280085, 0.672501, 0.047413],
-            [-0.011820, 0.042940, 0.968881],
-        ],
-        [
-            [1.255528, -0.076749, -0.178779],
-            [-0.078411, 0.930809, 0.147602],
-            [0.004733, 0.691367, 0.303900],
-        ],
-    ]
-)
-# Distances count half with full vision, which has a further dimension to use, and double with
-# tritanopia, which is rare.
-_WEIGHTS = np.array([0.5, 1.0, 1.0, 2.0])[:, None]
-# From linear sRGB to the responses of the cones, and from their cube roots to OKLab.
-_CONES = np.array(
-    [
-        [0.4122214708, 0.5363325363, 0.0514459929],
-        [0.2119034982, 0.6806995451, 0.1073969566],
-        [0.0883024619, 0.2817188376, 0.6299787005],
-    ]
-)
-_OKLAB = np.array(
-    [
-        [0.2104542553, 0.7936177850, -0.0040720468],
-        [1.9779984951, -2.4285922050, 0.4505937099],
-        [0.0259040371, 0.7827717662, -0.8086757660],
-    ]
-)
+# Each stands out 3 to 1 from its page and is the farthest from those before it, for every kind of
+# colour vision: `python tests/report/colours.py` finds them.
+_LIGHT = """
+0072b2 d55e00 552200 cc00ff 440088 aa1166 339966 0000dd 115544 9977dd 885500 8800aa ff3366 dd00aa
+003355 664488 cc6699 882222 5544dd 995588 610049 ce0018 496d3d 6d8686 555561 b649c2 86863d 313d86
+aa4949 556de7 0049c2 86006d 3d00ff 3d3d3d 1800aa aa249e 6d0c24 7986c2 3d0cc2 553d00 316d79 b661ff
+b67961 613155 f300db c23179 796d9e 246d00 ce61c2 550c6d"""
+_DARK = """
+56b4e9 ee7733 00b080 e28fc0 c4ff00 9d3bff 89ffff d8149d ffc489 3b76c4 76764e b1c400 eb0027 9d89ff
+c4c4ff 27ebb1 89c49d 9d89b1 b16276 ebebd8 ceaa61 b6ffaa e7db49 0c8600 ff6186 ce49db 929e55 ffc2db
+ff86ff 49aa00 9261aa f361c2 ceb6c2 f3006d 6ddb61 00866d 6d79e7 79aa9e c279db b67949 b661ff ce5592
+86ff79 aadbf3 ce4955 aa610c 92c2db 00ce79 e761ff ff9e92"""
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -164,50 +131,30 @@ def grid(axes: Axes, axis: Any = "y") -> None:
     axes.tick_params(length=2.5, width=0.6)
 
 
-def palette(count: int) -> list[str]:
+def palette(count: int, dark: bool = False) -> list[str]:
     """Colours for ``count`` classes or runs, as ``#rrggbb``.
 
-    Okabe and Ito's come first; each further one is the colour that is farthest from those before
-    it, for full colour vision and without any one kind of cone. Beyond about twenty no colours are
-    far apart: shapes and labels must help.
+    Each stands out 3 to 1 from a light page, or with ``dark`` from a dark one. The first fifty are
+    as far apart as can be for full colour vision and without any one kind of cone. Beyond about
+    twenty no colours are far apart: shapes and labels must help.
 
     Example:
         >>> palette(3)
-        ['#0072b2', '#d55e00', '#009e73']
+        ['#0072b2', '#d55e00', '#552200']
     """
     check_count("count", count)
-    return list(_chain(max(20, count))[:count])
+    table = (_DARK if dark else _LIGHT).split()
+    return [
+        f"#{table[place]}" if place < len(table) else _further(place, dark)
+        for place in range(count)
+    ]
 
 
-@lru_cache(maxsize=8)
-def _chain(count: int) -> tuple[str, ...]:
-    """The first ``count`` colours, each the farthest from those before it."""
-    levels = np.rint(np.linspace(0, 255, _STEPS)).astype(int)
-    codes = [f"#{r:02x}{g:02x}{b:02x}" for r in levels for g in levels for b in levels]
-    rgb = linear(codes)
-    luminance = rgb @ np.array([0.2126, 0.7152, 0.0722])
-    visible = (luminance >= _LUMINANCE[0]) & (luminance <= _LUMINANCE[1])
-    codes = [code for code, seen in zip(codes, visible, strict=True) if seen]
-    candidates = as_seen(rgb[visible])
-    chosen = list(_FIRST)
-    nearest = np.full(len(codes), np.inf)
-    for place in range(count):
-        if place >= len(chosen):
-            chosen.append(codes[int(nearest.argmax())])
-        own = as_seen(linear(chosen[place : place + 1]))
-        distance = np.linalg.norm(candidates - own, axis=-1) * _WEIGHTS
-        nearest = np.minimum(nearest, distance.min(axis=0))
-    return tuple(chosen)
-
-
-def linear(codes: list[str]) -> Floats:
-    """Colours as linear sRGB, (N, 3)."""
-    bytes_ = [[int(code[place : place + 2], 16) for place in (1, 3, 5)] for code in codes]
-    value = np.array(bytes_, dtype=np.float64) / 255
-    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-
-
-def as_seen(rgb: Floats) -> Floats:
-    """Colours in OKLab as each of four kinds of colour vision sees them, (4, N, 3)."""
-    seen = np.clip(np.einsum("vij,nj->vni", _VISIONS, rgb), 0, 1)
-    return np.asarray(np.cbrt(seen @ _CONES.T) @ _OKLAB.T)
+def _further(place: int, dark: bool) -> str:
+    """A colour beyond the tables: the next hue by the golden section, as bright as is allowed."""
+    rgb = np.array(hls_to_rgb(0.618034 * place % 1, 0.5, 1 - place % 4 / 5)) ** 2.2
+    low, high = (0.2, 0.8) if dark else (0.02, 0.24)
+    wanted, own = low + (high - low) * (place % 7) / 6, float(rgb @ [0.2126, 0.7152, 0.0722])
+    share = max(0.0, (wanted - own) / (1 - own))
+    mixed = (rgb * min(1.0, wanted / own) * (1 - share) + share) ** (1 / 2.2)
+    return "#" + "".join(f"{round(255 * value):02x}" for value in mixed)

@@ -16,7 +16,7 @@ from torchlace._reporter import Reporter
 from torchlace.evaluation.embedding import Method
 from torchlace.report.page import sentences, tables
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
-from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
+from torchlace.report.page.gather import Collection, Failed, Group, Shown, gather, group_runs
 from torchlace.report.page.payload import collection_payload
 from torchlace.runs import RunError, find_runs, write_whole
 
@@ -145,13 +145,14 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "collection": collection,
         "groups": groups,
         "sentences": sentences.summarise(collection, groups),
-        "cards": sorted(cards, key=lambda card: not card["shown"]),
+        "cards": sorted(cards, key=lambda card: (not card["shown"], not is_baseline(card["run"]))),
         "sample": sample,
         "worth": _sheet(
             collection, sorted(set().union(*(each.indices for each in found.values())))
         ),
         "colours": payload["colours"],
         "whitened": any("whitened" in run.spheres for run in runs),
+        "result": "Comparison" if len(runs) > 1 else "Result",
         "comparison": tables.comparison_table(collection, groups),
         "every_run": tables.runs_table(groups, runs),
         "clusters": tables.clusters_table(runs),
@@ -169,12 +170,20 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
 def _first(groups: Sequence[Group]) -> set[str]:
     """Names of the runs whose figures are open at first.
 
-    The best run, the best of each setting of LACE, the best of each other setting, and then others.
+    The best of the baseline, the best run, the best of each setting of LACE, the best of each other
+    setting, and then others.
     """
     best, *rest = (max(group.runs, key=lambda run: run.accuracy) for group in groups)
     rest.sort(key=lambda run: not run.config.head.startswith("lace"))
     others = [run for group in groups for run in group.runs if run not in (best, *rest)]
-    return {run.name for run in [best, *rest, *others][:_SHOWN_AT_FIRST]}
+    baseline = next((run for run in (best, *rest) if is_baseline(run)), best)
+    ranked = dict.fromkeys(run.name for run in (baseline, best, *rest, *others))
+    return set(list(ranked)[:_SHOWN_AT_FIRST])
+
+
+def is_baseline(run: Shown) -> bool:
+    """Whether a run is of softmax, which the other heads are compared with."""
+    return run.config.head == "softmax"
 
 
 def _sheet(collection: Collection, indices: Sequence[int]) -> Sheet | None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -147,6 +146,8 @@ def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:
     """Draw the images at ``indices`` side by side, smaller where they are many or large."""
     from PIL import Image
 
+    from torchlace.data.decode import as_picture
+
     channels, height, width = images.shape
     fitting = int(math.sqrt(_PIXELS / len(indices)))
     cell = max(1, min(max(height, width), _LARGEST, fitting))
@@ -155,10 +156,8 @@ def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:
     sheet = Image.new("RGB" if channels == 3 else "L", (columns * cell, rows * cell))
     for start in range(0, len(indices), 512):
         batch = images.batch(torch.tensor(indices[start : start + 512]))
-        for place, pixels in enumerate(batch.numpy(), start=start):
-            # Neither two nor more than three channels can be shown; the first stands for them.
-            colours = pixels.transpose(1, 2, 0) if channels == 3 else pixels[0]
-            picture = Image.fromarray(np.ascontiguousarray(colours))
+        for place, image in enumerate(batch, start=start):
+            picture = as_picture(image)
             picture.thumbnail((cell, cell), Image.Resampling.LANCZOS)
             row, column = divmod(place, columns)
             left, top = (cell - picture.width) // 2, (cell - picture.height) // 2

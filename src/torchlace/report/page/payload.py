@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torchlace.experiments.pictures import pack
-from torchlace.report.curves import axis_range
 from torchlace.report.page.examples import Sheet
 from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
+from torchlace.report.scores import axis_range
 from torchlace.report.style import palette
 
 # Coordinates on the sphere as 16-bit integers: a 65,000th of its diameter is finer than any screen.
@@ -27,7 +27,10 @@ def collection_payload(
 ) -> dict[str, Any]:
     """Everything that is drawn about the runs on one set of data."""
     sample = np.array(collection.sample, dtype=np.int64)
-    colours = palette(len(groups))
+    # Each as on a light and as on a dark page; no class has the colour of a run.
+    count = len(groups) + len(collection.class_names)
+    pairs = list(zip(palette(count), palette(count, dark=True), strict=True))
+    colours, of_classes = pairs[: len(groups)], pairs[len(groups) :]
     runs = {
         run.name: _run_payload(run, colours[place], turn, sample)
         for place, group in enumerate(groups)
@@ -36,7 +39,7 @@ def collection_payload(
     return {
         "id": f"d{number}",
         "classes": collection.class_names,
-        "colours": palette(len(collection.class_names)),
+        "colours": of_classes,
         "sample": {
             "indices": pack(sample, "<u4"),
             "labels": pack(collection.labels.numpy()[sample], "<u2"),
@@ -60,7 +63,9 @@ def collection_payload(
     }
 
 
-def _run_payload(run: Shown, colour: str, turn: int, sample: NDArray[np.int64]) -> dict[str, Any]:
+def _run_payload(
+    run: Shown, colour: tuple[str, str], turn: int, sample: NDArray[np.int64]
+) -> dict[str, Any]:
     """Everything that is drawn about one run; ``turn`` is its place in its group."""
     found = run.inspection
     scores = found.scores
@@ -110,7 +115,7 @@ def best_view(points: ArrayLike, labels: ArrayLike) -> list[float]:
 
 
 def _sparse(counts: ArrayLike) -> dict[str, str]:
-    """Only what is not zero: with many classes that is little of the whole."""
+    """The cells of a matrix that are not zero: with many classes they are few."""
     flat = np.asarray(counts).ravel()
     cells = np.flatnonzero(flat)
     return {"cells": pack(cells, "<u4"), "counts": pack(flat[cells], "<u4")}

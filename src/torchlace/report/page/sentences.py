@@ -48,13 +48,13 @@ def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
 
 
 def of_bars(groups: Sequence[Group]) -> str:
-    """Test accuracy of every setting."""
+    """What the bars show: the test accuracy of every setting."""
     listed = "; ".join(f"{group.label} {percent(group.accuracy.text())}" for group in groups)
     return f"Bars of test accuracy. {listed}."
 
 
 def of_curves(runs: Sequence[Shown]) -> str:
-    """How every run came to its end."""
+    """At which epoch and accuracy the learning curve of every run ends."""
     parts = []
     for run in runs:
         last = run.inspection.history[-1]
@@ -66,7 +66,7 @@ def of_curves(runs: Sequence[Shown]) -> str:
 
 
 def of_sphere(run: Shown) -> str:
-    """How well the classes are separated."""
+    """What the sphere of a run shows, and its silhouette."""
     clusters = run.inspection.scores.get("clusters", {})
     parts = [
         f"{name} whitening the silhouette is {_number(clusters[space]['silhouette'])}"
@@ -81,7 +81,7 @@ def of_sphere(run: Shown) -> str:
 
 
 def of_confusion(run: Shown) -> str:
-    """The most frequent mistakes."""
+    """What the confusion matrix shows: the three most frequent mistakes."""
     names = run.inspection.class_names
     found = confusions(run.inspection.scores["confusion"], 3)
     listed = "; ".join(f"{names[i]} taken for {names[j]} {n} times" for i, j, n in found)
@@ -89,7 +89,7 @@ def of_confusion(run: Shown) -> str:
 
 
 def of_reliability(run: Shown) -> str:
-    """Calibration before and after the temperature."""
+    """The calibration error before and after the temperature."""
     scores = run.inspection.scores
     before, after = (percent(f"{100 * scores[name]:.1f}") for name in ("ece", "calibrated_ece"))
     return (
@@ -99,7 +99,7 @@ def of_reliability(run: Shown) -> str:
 
 
 def of_angles(run: Shown) -> str:
-    """Angles to the true and to the nearest wrong signature."""
+    """The mean angles to the true and to the nearest wrong signature."""
     angles = run.inspection.scores["angles"]
     return (
         f"Histograms of angles in {run.name}: {angles['true']['mean']:.0f}° on average "
@@ -108,7 +108,7 @@ def of_angles(run: Shown) -> str:
 
 
 def of_spectrum(runs: Sequence[Shown]) -> str:
-    """How unequal the directions of the background are."""
+    """How much the variance of the background differs between directions."""
     parts = []
     for run in runs:
         whitening = run.inspection.scores.get("whitening")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,49 +44,44 @@ class Table:
 def comparison_table(collection: Collection, groups: Sequence[Group]) -> Table:
     """Settings side by side, mean ± deviation over their runs."""
     measures = [each for each in QUALITY if _worthwhile(each, collection)]
-    columns = [_words("Setting"), Column("Runs"), *(each.column for each in measures)]
-    table = Table("Settings compared: mean ± standard deviation over their runs", columns)
+    columns = [_words("Setting"), *(each.column for each in measures), Column("Runs")]
+    several = any(len(group.runs) > 1 for group in groups)
+    caption = "Settings compared" if groups[1:] else "Figures of merit"
+    if several:
+        caption += ": mean ± standard deviation over their runs"
+    table = Table(caption, columns)
     for group in groups:
         cells = [_number(_over_runs(group, each), each.digits) for each in measures]
-        table.rows.append([_text(group.label), _count(len(group.runs)), *cells])
+        table.rows.append([_text(group.label), *cells, _count(len(group.runs))])
     return table.mark_best()
 
 
 def runs_table(groups: Sequence[Group], runs: Sequence[Shown]) -> Table:
-    """Every run: what it is, how it ended, what it took."""
-    columns = [
-        _words("Run"),
-        _words("Setting"),
-        Column("Seed"),
-        Column("Accuracy,\u00a0%", "Of the test images.", 1),
-        Column("Validation,\u00a0%", "At the chosen epoch."),
-        Column("Chosen epoch"),
-        Column("Epochs"),
-        Column("Temperature", "Fitted on the validation images."),
-        Column("Parameters"),
-        Column("Seconds", "Of training."),
-        _words("Device"),
-    ]
-    table = Table("All runs", columns)
+    """Every run: how it ended, what it took, what it is."""
     labels = {run.name: group.label for group in groups for run in group.runs}
-    for run in runs:
-        result = run.inspection.result
-        table.rows.append(
-            [
-                _text(run.name),
-                _text(labels[run.name]),
-                _count(run.config.seed),
-                _number(run.accuracy),
-                _number(result.get("val_accuracy")),
-                _count(run.chosen),
-                _count(result.get("epochs")),
-                _number(run.inspection.temperature, 3),
-                _count(result.get("parameters")),
-                _number(result.get("seconds"), 1),
-                Cell(str(result.get("device", "–")), str(result.get("device", ""))),
-            ]
-        )
-    return table.mark_best()
+
+    def result(name: str, digits: int) -> Callable[[Shown], Cell]:
+        return lambda run: _number(run.inspection.result.get(name), digits)
+
+    # A phone shows the first columns: numbers come before what else there is to know.
+    columns: list[tuple[Column, Callable[[Shown], Cell]]] = [
+        (_words("Run"), lambda run: _text(run.name)),
+        (Column("Accuracy,\u00a0%", "Of the test images.", 1), lambda run: _number(run.accuracy)),
+        (Column("Validation,\u00a0%", "At the chosen epoch."), result("val_accuracy", 2)),
+        (Column("Chosen epoch"), lambda run: _count(run.chosen)),
+        (Column("Epochs"), result("epochs", 0)),
+        (
+            Column("Temperature", "Fitted on the validation images."),
+            lambda run: _number(run.inspection.temperature, 3),
+        ),
+        (Column("Parameters"), result("parameters", 0)),
+        (Column("Seconds", "Of training."), result("seconds", 1)),
+        (Column("Seed"), lambda run: _count(run.config.seed)),
+        (_words("Setting"), lambda run: _text(labels[run.name])),
+        (_words("Device"), lambda run: _text(run.inspection.result.get("device", "–"))),
+    ]
+    rows = [[cell(run) for _, cell in columns] for run in runs]
+    return Table("All runs", [column for column, _ in columns], rows).mark_best()
 
 
 def clusters_table(runs: Sequence[Shown]) -> Table:

@@ -33,6 +33,11 @@ function press(button, on) {
   button.setAttribute("aria-pressed", String(on));
 }
 
+// A colour is a pair: for a light and for a dark page.
+function tone(colour) {
+  return colour[isDark() ? 1 : 0];
+}
+
 function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : dark.matches;

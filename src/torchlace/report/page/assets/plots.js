@@ -40,7 +40,7 @@ function bars(part) {
     const text = `${each.mean.toFixed(2)}${deviation}\u00a0%`;
     const bar = {
       type: "bar", orientation: "h", y: [place], x: [each.mean - part.barsFrom], base: part.barsFrom,
-      marker: { color: each.colour }, width: 0.6, hoverinfo: "text",
+      marker: { color: tone(each.colour) }, width: 0.6, hoverinfo: "text",
       hovertext: `${plain(each.name)}<br>${text}`,
       error_x: {
         type: "data", array: [each.deviation || 0], visible: each.deviation !== null,
@@ -81,11 +81,11 @@ function curves(part) {
       {
         type: "scatter", mode: epoch.length > 1 ? "lines" : "markers", x: epoch, y: values,
         name: plain(run.name), hovertemplate: label,
-        line: { color: run.colour, width: 2, dash: DASHES[run.turn % DASHES.length] },
+        line: { color: tone(run.colour), width: 2, dash: DASHES[run.turn % DASHES.length] },
       },
       {
         type: "scatter", mode: "markers", x: [run.chosen], y: [values[place]], hovertemplate: label,
-        marker: { color: run.colour, size: 11, line: { color: ink("surface"), width: 2 } },
+        marker: { color: tone(run.colour), size: 11, line: { color: ink("surface"), width: 2 } },
       },
     ];
   });
@@ -200,7 +200,7 @@ function spectrum(part) {
   const data = shownRuns(part).filter((run) => run.spectrum.length).map((run) => ({
     type: "scatter", mode: "lines", x: run.spectrum.map((_, i) => i + 1),
     y: run.spectrum.map((value) => (value > 0 ? value : null)),
-    line: { color: run.colour, width: 2, dash: DASHES[run.turn % DASHES.length] },
+    line: { color: tone(run.colour), width: 2, dash: DASHES[run.turn % DASHES.length] },
     hovertemplate: `${plain(run.name)}<br>direction %{x}: %{y:.3g}<extra></extra>`,
   }));
   return {
@@ -215,8 +215,8 @@ function spectrum(part) {
 // Of two things about one run, the first is filled in the run's colour, the other hollow and grey:
 // colours stand for runs, and no eye needs them to tell the two apart.
 function look(run, first) {
-  if (first) return { colour: run.colour, fill: run.colour + "99", line: { color: run.colour, width: 2 } };
-  const colour = ink("muted");
+  const colour = first ? tone(run.colour) : ink("muted");
+  if (first) return { colour, fill: colour + "99", line: { color: colour, width: 2 } };
   return { colour, fill: "rgba(0,0,0,0)", line: { color: colour, width: 2, dash: "dot" } };
 }
 

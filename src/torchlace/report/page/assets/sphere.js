@@ -3,6 +3,7 @@
 const UNIT = 32767;
 const POINTS = 2;
 const DISTANCE = 1.4;
+const MOST_NAMES = 20;
 
 function sphere(part, run) {
   const space = spaceOf(part, run);
@@ -20,10 +21,11 @@ function sphere(part, run) {
       {
         type: "scatter3d", mode: "markers", hoverinfo: "none",
         ...spread(points, places, 1.01),
-        marker: { size, color: places.map((place) => part.colours[labelsOf(part)[place]]), line: { width: 0 } },
+        marker: { size, color: places.map((place) => tone(part.colours[labelsOf(part)[place]])), line: { width: 0 } },
       },
       { ...strokes(signatures, crosses, 1.03), line: { color: "#e0002b", width: 9 } },
       { ...strokes(signatures, crosses, 1.04), line: { color: "#ffffff", width: 3.5 } },
+      names(part, clusters(part, points, on)),
     ],
     layout: {
       ...frame({ margin: { l: 0, r: 0, t: 0, b: 0 } }), uirevision: space,
@@ -52,8 +54,27 @@ function spread(values, places, radius) {
   return { x: axis(0), y: axis(1), z: axis(2) };
 }
 
+// Where the images of each class lie on average, as directions. Many names would hide the points.
+function clusters(part, points, on) {
+  const sums = new Map([...on].map((label) => [label, [0, 0, 0]]));
+  labelsOf(part).forEach((label, place) => {
+    sums.get(label)?.forEach((_, axis, sum) => { sum[axis] += points[3 * place + axis]; });
+  });
+  const found = [...sums].filter(([, sum]) => Math.hypot(...sum) > 0);
+  return found.length > MOST_NAMES ? [] : found.map(([label, sum]) => [label, unit(sum)]);
+}
+
+function names(part, found) {
+  const axis = (place) => found.map(([, direction]) => 1.09 * direction[place]);
+  return {
+    type: "scatter3d", mode: "text", hoverinfo: "skip", x: axis(0), y: axis(1), z: axis(2),
+    text: found.map(([label]) => `<b>${plain(shorten(part.classes[label], 16))}</b>`),
+    textfont: { size: 13, color: ink("ink") },
+  };
+}
+
 function bare() {
-  return { visible: false, range: [-1.06, 1.06], showspikes: false };
+  return { visible: false, range: [-1.1, 1.1], showspikes: false };
 }
 
 // Crosses as strokes on the sphere: the glyph that Plotly has for an X is in few fonts.

@@ -15,7 +15,7 @@ function still(part, run) {
   const on = classesOn(part);
   const points = unpack(run.spheres[space].points, Int16Array);
   const signatures = unpack(run.spheres[space].signatures, Int16Array);
-  const dots = labelsOf(part).flatMap((label, at) => (on.has(label) ? [[...place(points, at), part.colours[label]]] : []));
+  const dots = labelsOf(part).flatMap((label, at) => (on.has(label) ? [[...place(points, at), tone(part.colours[label])]] : []));
   const crosses = [...on].map((label) => place(signatures, label));
   const size = dots.length > 2000 ? 4 : dots.length > 500 ? 5.5 : 8;
   // What lies behind comes first, and the ball over it as a veil.
@@ -25,6 +25,17 @@ function still(part, run) {
     pen.globalAlpha = 1;
     for (const [x, y, depth, colour] of dots) if (depth > 0 === front) disc(pen, x, y, size, colour);
     for (const [x, y, depth] of crosses) if (depth > 0 === front) cross(pen, x, y);
+  }
+  pen.font = "bold 30px system-ui, sans-serif";
+  pen.textAlign = "center";
+  pen.lineWidth = 6;
+  for (const [label, direction] of clusters(part, points, on)) {
+    const [x, y, depth] = place(direction.map((value) => UNIT * value), 0);
+    if (depth <= 0) continue;
+    pen.strokeStyle = ink("surface");
+    pen.strokeText(shorten(part.classes[label], 16), x, y);
+    pen.fillStyle = ink("ink");
+    pen.fillText(shorten(part.classes[label], 16), x, y);
   }
   return canvas;
 }

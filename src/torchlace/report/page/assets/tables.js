@@ -3,8 +3,8 @@
 function sortBy(table, column, head) {
   const numbers = head.classList.contains("number");
   const before = head.getAttribute("aria-sort");
-  // Numbers begin with the largest, words with the first letter.
-  const up = before ? before === "descending" : !numbers;
+  // The best comes first, else the largest number; words begin with the first letter.
+  const up = before ? before === "descending" : !numbers || head.dataset.better < 0;
   const body = table.tBodies[0];
   const keyed = [...body.rows].map((row) => [row.cells[column].dataset.value, row]);
   keyed.sort(([a], [b]) => {

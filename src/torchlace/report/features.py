@@ -1,4 +1,4 @@
-"""Figures of embedded features, flat or on the sphere."""
+"""Figures of features: embedded, their angles to the signatures, the spectrum of the background."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchlace.report.style import FAINT, PAGE, RED, blank, palette, shorten, styled
+from torchlace.report.style import COLUMN, FAINT, PAGE, RED, blank, grid, palette, shorten, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,6 +90,84 @@ def embedding_panels(
         handletextpad=0.1,
         columnspacing=1.0,
     )
+    return figure
+
+
+@styled
+def angle_histograms(angles: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The angle θ of every image to its own signature and to the nearest wrong one.
+
+    The further the two lie apart, the wider the margin; an image is wrong where the second angle is
+    the smaller.
+
+    Args:
+        angles: for each run ``{"true": ..., "nearest_wrong": ...}``, both with mean and histogram,
+            counts over equal bins from 0° to 180°.
+
+    Example:
+        >>> one = {"mean": 30.0, "histogram": [0] * 30 + [9] + [0] * 149}
+        >>> len(angle_histograms({"lace": {"true": one, "nearest_wrong": one}}).axes)
+        1
+    """
+    if not angles:
+        raise ValueError("histograms need at least one run")
+    figure = blank(COLUMN, 0.45 + 1.35 * len(angles))
+    panels = figure.subplots(len(angles), 1, sharex=True, squeeze=False)[:, 0]
+    first, second = palette(2)
+    for axes, (name, each) in zip(panels, angles.items(), strict=True):
+        for key, label, colour in (
+            ("true", "own class", first),
+            ("nearest_wrong", "nearest wrong class", second),
+        ):
+            counts = np.asarray(each[key]["histogram"], dtype=float)
+            counts /= max(counts.sum(), 1)
+            edges = np.linspace(0, 180, len(counts) + 1)
+            full = np.flatnonzero(counts)
+            if len(full):
+                # No line along the axis where there is nothing.
+                counts = counts[full[0] : full[-1] + 1]
+                edges = edges[full[0] : full[-1] + 2]
+            axes.stairs(100 * counts, edges, fill=True, color=colour, alpha=0.45)
+            text = f"{label}: mean {each[key]['mean']:.1f}°"
+            axes.stairs(100 * counts, edges, color=colour, linewidth=1, label=text)
+        # Room for the legend above the bars.
+        axes.set(xlim=(0, 180), ylim=(0, 1.5 * axes.get_ylim()[1]), ylabel="images, %")
+        axes.set_title(shorten(name, 48))
+        axes.legend(loc="upper right")
+        grid(axes)
+    panels[-1].set(xticks=range(0, 181, 30), xlabel="angle θ to the signature, degrees")
+    return figure
+
+
+@styled
+def whitening_spectrum(spectra: Mapping[str, ArrayLike]) -> Figure:
+    """Eigenvalues of background covariances, largest first, on a logarithmic axis.
+
+    A flat line means directions of equal variance; the faster it falls, the more whitening changes.
+
+    Args:
+        spectra: for each run its eigenvalues, descending. Values that are not positive can't be
+            drawn on a logarithmic axis and are left out.
+
+    Example:
+        >>> len(whitening_spectrum({"lace": [4.0, 1.0, 0.01]}).axes[0].lines)
+        1
+    """
+    if not spectra:
+        raise ValueError("a spectrum needs at least one run")
+    figure = blank(COLUMN, 2.5 + 0.16 * ((len(spectra) + 1) // 2))
+    axes = figure.subplots()
+    for (name, values), colour in zip(spectra.items(), palette(len(spectra)), strict=True):
+        eigenvalues = np.asarray(values, dtype=float)
+        eigenvalues = np.where(eigenvalues > 0, eigenvalues, np.nan)
+        axes.plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, color=colour, label=name)
+    axes.set(yscale="log", xlabel="direction, by falling variance", ylabel="variance")
+    axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+    if len(spectra) > 1:
+        handles, labels = axes.get_legend_handles_labels()
+        names = [shorten(label) for label in labels]
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
+    grid(axes, "both")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Figures that compare: learning curves of one run or of several seeds, and bars."""
+"""Figures of how good runs are: curves, bars, mistakes, and how far confidence can be trusted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from torchlace.experiments.statistics import deviation
-from torchlace.report.style import INK, PAGE, blank, grid, palette, shorten, styled
+from torchlace.report.style import COLUMN, FAINT, INK, PAGE, blank, grid, palette, shorten, styled
 from torchlace.runs.readers import best_epoch
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 History = Sequence[Mapping[str, Any]]
+Bins = Sequence[Mapping[str, Any]]
+# Counts are written into the confusion matrix up to so many classes.
+_COUNTED = 20
+_CENTRED: Any = {"ha": "center", "va": "center"}
 
 
 @styled
@@ -97,58 +101,6 @@ def curve_panels(panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
     return figure
 
 
-def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The mean of curves, each of which keeps its last value once it has ended."""
-    longest = max(map(len, curves))
-    held = [np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves]
-    mean: NDArray[np.float64] = np.mean(held, axis=0)
-    return mean
-
-
-def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> None:
-    """Cut the axes to what comes after the steep start, and name the methods that end below.
-
-    At most two of many methods are left below.
-    """
-    curves = [curve for several in best.values() for curve in several]
-    ends = {name: _mean(several)[-1] for name, several in best.items()}
-    start = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
-    bottom = min(start, sorted(ends.values())[2 if len(ends) > 4 else 0])
-    top = max(float(curve[-1]) for curve in curves)
-    margin = 0.04 * max(top - bottom, 1)
-    axes.set(ylim=(bottom - margin, top + margin), xlim=(0, 1.03 * max(2, *map(len, curves))))
-    below = [f"{shorten(n, 36)}: {end:.1f}" for n, end in ends.items() if end < bottom - margin]
-    look: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
-    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
-    axes.text(0.99, 0.02, "\n".join(below), zorder=5, **look)
-
-
-def _line(
-    axes: Axes, rows: History, column: str, colour: str, epoch: int | None, **look: Any
-) -> None:
-    """A column of a run's rows over epochs, with a dot at ``epoch``."""
-    axes.plot(
-        [row["epoch"] for row in rows],
-        [row[column] for row in rows],
-        color=colour,
-        marker="." if len(rows) == 1 else None,
-        **look,
-    )
-    for row in rows:
-        if row["epoch"] == epoch:
-            mark: Any = {"marker": "o", "markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
-            axes.plot(row["epoch"], row[column], color=colour, **mark)
-
-
-def _finish(axes: Axes, title: str, label: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_title(title)
-    axes.set(xlabel="epoch", ylabel=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    grid(axes)
-
-
 @styled
 def comparison_bars(
     values: Mapping[str, Sequence[float]], label: str = "test accuracy, %"
@@ -195,6 +147,102 @@ def comparison_bars(
     return figure
 
 
+@styled
+def confusion_matrix(counts: ArrayLike, class_names: Sequence[str]) -> Figure:
+    """Where the images of each class went, a row for each true class.
+
+    Colours are shares of the row, so that classes of any size compare, on a scale that shows small
+    shares too. Up to 20 classes the counts are written in, and the zeros left out.
+
+    Args:
+        counts: (C, C), true class by predicted class.
+        class_names: a name for each class.
+
+    Example:
+        >>> figure = confusion_matrix([[8, 1], [0, 9]], ["cat", "dog"])
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['8', '1', '9']
+    """
+    from matplotlib.colors import PowerNorm
+
+    matrix = np.asarray(counts)
+    classes = len(class_names)
+    if matrix.shape != (classes, classes):
+        raise ValueError(
+            f"counts must be ({classes}, {classes}), a row and a column for each of the "
+            f"{classes} class names, got {matrix.shape}"
+        )
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    side = min(PAGE + 3, max(3.6, 0.36 * classes + 1.4))
+    figure = blank(side + 0.4, side)
+    figure.set_layout_engine("compressed")
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+    # Points that a row is high, less the margin that labels take.
+    font = min(7.0, 72 * 0.72 * side / classes)
+    names = [shorten(name, 18) for name in class_names]
+    slanted = max(map(len, names)) > 3
+    axes.set_xticks(range(classes), names, fontsize=font, rotation=90 if slanted else 0)
+    axes.set_yticks(range(classes), names, fontsize=font)
+    axes.tick_params(length=0, pad=2)
+    axes.spines[:].set_visible(False)
+    axes.set(xlabel="predicted", ylabel="true")
+    if classes <= _COUNTED:
+        for (row, column), count in np.ndenumerate(matrix):
+            if count:
+                colour = "white" if shares[row, column] > 0.3 else INK
+                size = min(7.0, font * 4 / max(3, len(str(count))))
+                axes.text(column, row, str(count), color=colour, fontsize=size, **_CENTRED)
+    bar = figure.colorbar(image, ax=axes, ticks=[0, 0.01, 0.1, 0.25, 0.5, 1], aspect=40, pad=0.02)
+    bar.ax.set_yticklabels(["0", "1 %", "10 %", "25 %", "50 %", "100 %"])
+    bar.set_label("share of the true class")
+    bar.outline.set_visible(False)
+    return figure
+
+
+@styled
+def reliability_diagram(before: Bins, after: Bins) -> Figure:
+    """How often predictions of some confidence are right, before and after the temperature.
+
+    On the diagonal, predictions of 80 % are right 80 % of the time. Below it are the images that
+    each bin holds.
+
+    Args:
+        before: bins with lower, upper, count, confidence and accuracy (shares of 1).
+        after: the same with the temperature applied.
+
+    Example:
+        >>> one = {"lower": 0.9, "upper": 1.0, "count": 5, "confidence": 0.95, "accuracy": 0.8}
+        >>> len(reliability_diagram([one], [one]).axes)
+        2
+    """
+    figure = blank(COLUMN, 1.25 * COLUMN)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    top.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+    first, second = palette(2)
+    series = (
+        ("before the temperature", before, second, "s"),
+        ("after the temperature", after, first, "o"),
+    )
+    for place, (name, bins, colour, marker) in enumerate(series):
+        full = [each for each in bins if each["count"]]
+        x, y = ([each[key] for each in full] for key in ("confidence", "accuracy"))
+        look: Any = {"color": colour, "marker": marker, "markersize": 3.5}
+        top.plot(x, y, label=name, clip_on=False, **look)
+        # The two share every bin, half each.
+        lower = np.array([each["lower"] for each in full])
+        width = np.array([each["upper"] for each in full]) - lower
+        centre = lower + width * (0.275 + 0.45 * place)
+        bottom.bar(centre, [each["count"] for each in full], width=0.45 * width, color=colour)
+    top.set(xlim=(0, 1), ylim=(0, 1), ylabel="share right")
+    bottom.set(xlabel="confidence", ylabel="images")
+    bottom.spines["bottom"].set_color(FAINT)
+    figure.legend(loc="outside upper center", ncols=2)
+    grid(top, "both")
+    grid(bottom)
+    return figure
+
+
 def axis_range(values: Sequence[float]) -> tuple[float, float]:
     """Where an axis for bars begins and ends: at zero, unless all values lie far from it."""
     low, high = min(values), max(values)
@@ -203,3 +251,50 @@ def axis_range(values: Sequence[float]) -> tuple[float, float]:
         return min(0.0, low), max(high, 0.0) or 1.0
     step = 10.0 ** math.floor(math.log10(max(spread, 0.02 * high)))
     return max(0.0, math.floor((low - 0.5 * max(spread, step)) / step) * step), high
+
+
+def _mean(curves: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The mean of curves, each of which keeps its last value once it has ended."""
+    longest = max(map(len, curves))
+    held = [np.pad(curve, (0, longest - len(curve)), "edge") for curve in curves]
+    mean: NDArray[np.float64] = np.mean(held, axis=0)
+    return mean
+
+
+def _close_up(axes: Axes, best: Mapping[str, Sequence[NDArray[np.float64]]]) -> None:
+    """Cut the axes to what comes after the steep start, and name the methods that end below.
+
+    At most two of many methods are left below.
+    """
+    curves = [curve for several in best.values() for curve in several]
+    ends = {name: _mean(several)[-1] for name, several in best.items()}
+    start = float(np.median([curve[min(7, len(curve) - 1)] for curve in curves]))
+    bottom = min(start, sorted(ends.values())[2 if len(ends) > 4 else 0])
+    top = max(float(curve[-1]) for curve in curves)
+    margin = 0.04 * max(top - bottom, 1)
+    axes.set(ylim=(bottom - margin, top + margin), xlim=(0, 1.03 * max(2, *map(len, curves))))
+    below = [f"{shorten(n, 36)}: {end:.1f}" for n, end in ends.items() if end < bottom - margin]
+    look: Any = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}
+    axes.text(0.99, 0.02, "\n".join(below), zorder=5, **look)
+
+
+def _line(
+    axes: Axes, rows: History, column: str, colour: str, epoch: int | None, **look: Any
+) -> None:
+    """A column of a run's rows over epochs, with a dot at ``epoch``."""
+    epochs, values = ([row[key] for row in rows] for key in ("epoch", column))
+    axes.plot(epochs, values, color=colour, marker="." if len(rows) == 1 else None, **look)
+    for row in rows:
+        if row["epoch"] == epoch:
+            mark: Any = {"marker": "o", "markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
+            axes.plot(row["epoch"], row[column], color=colour, **mark)
+
+
+def _finish(axes: Axes, title: str, label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_title(title)
+    axes.set(xlabel="epoch", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    grid(axes)
