@@ -77,7 +77,7 @@ def ledoit_wolf(features: Tensor, weights: Tensor) -> float:
 
 
 def _shrink(background, covariance, features, weights):
-    amount = background.whitener.shrinkage
+    amount = background.shrinkage
     if amount == "ledoit-wolf":
         amount = max(ledoit_wolf(features, weights), LEAST_SHRINKAGE)
     return shrunk(covariance, amount)

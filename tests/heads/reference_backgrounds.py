@@ -26,11 +26,11 @@ def background_of(b, history):
         for c in range(b.num_classes):
             mean = moments(weigh(history, b, lambda y, c=c: (y == c).double()))[0]
             cov = moments(weigh(fresh, b, lambda y, c=c: (y == c).double()))[1]
-            pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.whitener.shrinkage))))
+            pairs.append((mean if b.has_mean else 0.0, inverse(shrunk(cov, b.shrinkage))))
         return pairs
     if isinstance(b, bg.Total):
         mean = moments(weigh(history, b, labelled))[0]
-        amount, cov = b.whitener.shrinkage, moments(weigh(fresh, b, labelled))[1]
+        amount, cov = b.shrinkage, moments(weigh(fresh, b, labelled))[1]
         if amount == "ledoit-wolf":
             amount = max(1e-4, ledoit_wolf(fresh, b, labelled))
         precision = inverse(shrunk(cov, amount))

@@ -8,13 +8,13 @@ from typing import Any
 from torchlace import _values
 from torchlace._registry import Registry, registered
 from torchlace.backgrounds.base import Background, ClasswiseBackground
-from torchlace.backgrounds.learned import Learned
-from torchlace.backgrounds.learned_one_vs_all import LearnedOneVsAll
-from torchlace.backgrounds.low_rank import LearnedLowRank, LowRank, LowRankTotal
+from torchlace.backgrounds.clock import advance, refreshing
+from torchlace.backgrounds.learned import Learned, LearnedLowRank
+from torchlace.backgrounds.low_rank import LowRank, LowRankTotal
 from torchlace.backgrounds.norm import BackgroundNorm
-from torchlace.backgrounds.one_vs_all import OneVsAll
+from torchlace.backgrounds.one_vs_all import LearnedOneVsAll, OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
-from torchlace.backgrounds.running import Running, advance, refreshing
+from torchlace.backgrounds.running import Running
 from torchlace.backgrounds.total import Total
 from torchlace.backgrounds.within import Within
 
@@ -54,8 +54,6 @@ _BACKGROUNDS: dict[str, type[Background]] = {
     "within": Within,
 }
 _REGISTRY = Registry("background", _BACKGROUNDS)
-# Which limited or weighted the covariance of all samples.
-_GONE = {"dimensions", "cohesion", "samples"}
 
 
 def names() -> list[str]:
@@ -86,11 +84,6 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
         LowRank(2048, 10, ridge=0.1, decay=0.99, refresh_every=10, rank=16)
     """
     kind: type[Any] = _REGISTRY[name]
-    for option in _GONE & set(options):
-        raise TypeError(
-            f"the option {option} is gone: the covariance within classes, the default, took its "
-            "place; leave it out and train again"
-        )
     _values.check_options(kind, options)
     knows_classes = "num_classes" in inspect.signature(kind).parameters
     sizes = (in_features, num_classes) if knows_classes else (in_features,)

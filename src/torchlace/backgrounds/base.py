@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlace._checks import check_classes, check_count, check_feature_shape
 from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_precision, widened
-from torchlace.functional import loss_floor
+from torchlace._values import check_options
+from torchlace.functional import cosine_logits, loss_floor
 from torchlace.functional.geometry import negligible
 
 
@@ -19,9 +21,15 @@ class Background(FullPrecisionBuffers):
     Calling a background whitens; in training mode one that is estimated also learns from what it
     is given. :meth:`whiten` only whitens.
 
+    Args:
+        in_features: width of the features.
+        mean: subtract the mean.
+        covariance: whiten.
+
     Attributes:
         in_features: width of the features.
         out_features: width after whitening.
+        num_classes: number of classes, None where they are not told apart.
         needs_targets: whether learning needs the labels.
         per_class: whether each class is compared in a space of its own.
 
@@ -34,9 +42,14 @@ class Background(FullPrecisionBuffers):
 
     needs_targets = False
     per_class = False
+    num_classes: int | None = None
     _space = "features"  # of signatures, where nobody asks
+    _shown: tuple[str, ...] = ()  # options in the printed form
 
-    def __init__(self, in_features: int, *, mean: bool = True, covariance: bool = True) -> None:
+    def __init__(
+        self, in_features: int, *, mean: bool = True, covariance: bool = True, **unknown: Any
+    ) -> None:
+        check_options(type(self), unknown)
         super().__init__()
         self.in_features = check_count("in_features", in_features)
         self.out_features = self.in_features
@@ -62,6 +75,40 @@ class Background(FullPrecisionBuffers):
     def transform(self, vectors: Tensor) -> Tensor:
         """Wv for every row: the linear part of the whitening."""
         raise NotImplementedError(f"{type(self).__name__} must define transform")
+
+    def affine(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Matrix and bias of the linear layer that whitens, on the device and in the type given.
+
+        Raises:
+            ValueError: where classes are compared each in a space of its own.
+        """
+        matrix = self.transform(torch.eye(self.in_features, dtype=like.dtype, device=like.device))
+        matrix = matrix.mT
+        return matrix, -matrix @ self.mean.to(matrix.dtype) if self.has_mean else None
+
+    def compared(self, features: Tensor, signatures: Tensor, space: str) -> tuple[Tensor, Tensor]:
+        """Samples and signatures where a head takes their cosines, (N, k) and (C, k).
+
+        Args:
+            features: (N, d).
+            signatures: (C, d) in ``"features"``, (C, k) in the ``"whitened"`` space.
+            space: which of the two.
+        """
+        if space == "whitened":
+            return self.whiten(features), signatures
+        # One call for both, so that a background that solves factorises its matrix once.
+        whitened = self.transform(torch.cat([self.centre(features), signatures]))
+        return whitened[: features.shape[0]], whitened[features.shape[0] :]
+
+    def scores(
+        self, features: Tensor, signatures: Tensor, scale: float | Tensor, space: str
+    ) -> Tensor:
+        """ACE of every sample against every signature, times ``scale``, (N, C).
+
+        The arguments are those of :meth:`compared`.
+        """
+        vectors, classes = self.compared(features, signatures, space)
+        return cosine_logits(vectors, classes, scale, self.least(vectors.dtype))
 
     def check_scale(self, features: Tensor) -> None:
         """Raise for features that whitening would make too large, where values are looked at."""
@@ -115,25 +162,33 @@ class Background(FullPrecisionBuffers):
         inverse: Tensor = torch.linalg.inv(self.precision)
         return inverse
 
-    def _place_mean(self, zeros: Tensor) -> None:
-        """A mean that gradients teach, or zeros where it is switched off."""
-        if self.has_mean:
-            self.location = nn.Parameter(zeros)
-        else:
-            zeros = zeros.to(compute_dtype(zeros))
-            self.register_buffer("location", zeros, persistent=False)
-
     def extra_repr(self) -> str:
-        """The width, and which of mean and covariance is off."""
+        """The width, the number of classes, what is off, and the options that matter."""
+        sizes = [str(size) for size in (self.in_features, self.num_classes) if size is not None]
         off = [f"{n}=False" for n in ("mean", "covariance") if not getattr(self, f"has_{n}")]
-        return ", ".join([str(self.in_features), *off])
+        return ", ".join([*sizes, *off, *(f"{n}={getattr(self, n)!r}" for n in self._shown)])
 
 
-class ClasswiseBackground(Background):
+class KnowsClasses(Background):
+    """A background made for a number of classes.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        **options: as for :class:`Background`.
+    """
+
+    num_classes: int
+
+    def __init__(self, in_features: int, num_classes: int, **options: Any) -> None:
+        super().__init__(in_features, **options)
+        self.num_classes = check_classes(num_classes)
+
+
+class ClasswiseBackground(KnowsClasses):
     """A background that differs between classes: it compares instead of whitening.
 
     Attributes:
-        num_classes: number of classes.
         shared_whitening: whether signatures may live in a whitened space common to all classes.
 
     Example:
@@ -146,15 +201,24 @@ class ClasswiseBackground(Background):
     per_class = True
     shared_whitening = False
 
-    def __init__(
-        self, in_features: int, num_classes: int, *, mean: bool = True, covariance: bool = True
-    ) -> None:
-        super().__init__(in_features, mean=mean, covariance=covariance)
-        self.num_classes = check_classes(num_classes)
-
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} must define cosines")
+
+    def scores(
+        self, features: Tensor, signatures: Tensor, scale: float | Tensor, space: str
+    ) -> Tensor:
+        """:meth:`cosines` times ``scale``, (N, C)."""
+        if space == "features":
+            signatures = self.transform(signatures)
+        return self.cosines(features, signatures) * scale
+
+    def affine(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """No linear layer whitens for all classes."""
+        raise ValueError(
+            f"{type(self).__name__} compares each class in its own space, which has no form in "
+            "plain layers; export the head itself instead"
+        )
 
     def space(self, wanted: str | None) -> str:
         """Feature space where no whitening is common to all classes."""
@@ -183,8 +247,3 @@ class ClasswiseBackground(Background):
     def transform(self, vectors: Tensor) -> Tensor:
         """The linear map common to all classes: none."""
         return vectors
-
-    def extra_repr(self) -> str:
-        """Width, number of classes, and what is off."""
-        width, *rest = super().extra_repr().split(", ")
-        return ", ".join([width, str(self.num_classes), *rest])

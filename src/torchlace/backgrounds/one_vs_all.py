@@ -1,20 +1,21 @@
-"""One background for each class, estimated: the mean and covariance of all other classes."""
+"""One background for each class: the mean and covariance of all others, estimated or learned."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchlace._checks import check_choice
+from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.expansion import nonzero, ratio, scaled
-from torchlace.backgrounds.total import Method
-from torchlace.backgrounds.within import ClassMomentsBackground, whitening_of
+from torchlace.backgrounds.learned import DiagonalPlusFactor
+from torchlace.backgrounds.within import Within
 from torchlace.functional import cholesky, unit
-from torchlace.functional.moments import Decay
+from torchlace.functional.geometry import negligible
 
 
-class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
+class OneVsAll(Within, ClasswiseBackground):
     """One-vs-all backgrounds estimated from the features.
 
     The background of class c has the mean of all other classes, and the covariance
@@ -30,15 +31,9 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
         in_features: width d of the features.
         num_classes: number of classes C.
         ridge: of the covariance within classes, in units of the signal between them.
-        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
-            batches hold fewer than 50 samples for each feature.
-        refresh_every: training steps between two whitenings.
         method: ``"cholesky"`` or ``"newton-schulz"``.
-        mean: subtract the mean.
-        covariance: whiten.
-        sync: sum statistics over all processes of the default group, where there is one.
-        device: as in torch layers.
-        dtype: as in torch layers; half precision is kept in fp32.
+        **options: ``decay``, ``refresh_every``, ``mean``, ``covariance``, ``sync``, ``device``,
+            ``dtype`` as for :class:`Running`.
 
     Example:
         >>> background = OneVsAll(512, 100)
@@ -48,59 +43,20 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
     """
 
     shared_whitening = True
-    _derived: tuple[str, ...] = (
-        *("means", "origin", "whitening", "centers", "pull", "factor", "class_anchors"),
-    )
+    _derived = ("means", "origin", "whitening", "centers", "pull", "factor", "class_anchors")
+    _derived_of_means = ("means", "origin", "centers", "pull", "class_anchors")
     means: Tensor
     origin: Tensor
-    whitening: Tensor
     centers: Tensor
     pull: Tensor
     factor: Tensor
 
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        ridge: float = 0.1,
-        decay: Decay = 0.99,
-        refresh_every: int = 10,
-        method: Method = "cholesky",
-        mean: bool = True,
-        covariance: bool = True,
-        sync: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
-        self._configure(decay, refresh_every, sync)
-        self.method = check_choice("method", method, ("cholesky", "newton-schulz"))
-        place = torch.empty(0, device=device, dtype=dtype)
-        place = place.to(torch.promote_types(place.dtype, torch.float32))
-        self._register_classes(num_classes, ridge, None, place)
+    def __init__(self, in_features: int, num_classes: int, **options: Any) -> None:
+        super().__init__(in_features, num_classes, **options)
         classes = (num_classes, in_features)
-        shapes: dict[str, tuple[int, ...]] = {
-            "means": classes,
-            "origin": (in_features,),
-            "whitening": (in_features, in_features),
-            "centers": classes,
-            "pull": (num_classes,),
-            "factor": (num_classes,) * 3,
-        }
-        for name, shape in shapes.items():
-            self.register_buffer(name, place.new_empty(shape))
-        if not covariance:
-            self._derived = ("means", "origin", "centers", "pull", "class_anchors")
+        self._hold(means=classes, origin=classes[1:], centers=classes, pull=classes[:1])
+        self._hold(factor=(num_classes,) * 3)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget everything: zero means, identity whitening."""
-        with torch.no_grad():
-            for buffer in self.buffers():
-                buffer.zero_()
-            self._forget()
-            self.whitening.fill_diagonal_(1)
 
     @property
     def mean(self) -> Tensor:
@@ -123,12 +79,6 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
         """X minus the mean of all classes."""
         return features - self.origin.to(features.dtype) if self.has_mean else features
 
-    def transform(self, vectors: Tensor) -> Tensor:
-        """Whiten by the covariance within classes."""
-        if not self.has_covariance:
-            return vectors
-        return vectors @ self._in_use("whitening", vectors.dtype).mT
-
     def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
         """ACE of every sample against every class in that class's own background, (N, C).
 
@@ -142,7 +92,7 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
             # Nothing whitens here, so lengths are those of the features, at any magnitude.
             size = self._size(centers)
             whitened, centers = whitened / size, centers / size
-        whitened, inverse = scaled(whitened, shift[:, None] * centers, self.least(dtype))
+        whitened, inverse = _scaled(whitened, shift[:, None] * centers, self.least(dtype))
 
         gram = centers @ centers.mT
         squares = gram.diagonal()
@@ -160,24 +110,24 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
             distances = distances - rows.square().sum(-1)
             products = products - (rows * traces).sum(-1)
             lengths = lengths - traces.square().sum(-1)
-        return ratio(products, distances, lengths)
+        return _ratio(products, distances, lengths)
 
     def _gain(self) -> Tensor:
         return super()._gain() if self.has_covariance else 1 / self._size(self.centers)
 
     def _size(self, centers: Tensor) -> Tensor:
-        return nonzero(centers.abs().flatten().amax(0))
+        return _nonzero(centers.abs().flatten().amax(0))
 
     def _derive(self) -> tuple[Tensor, ...]:
         mass, _, centers, _, length = self.moments
-        share = mass / nonzero(mass.sum())
+        share = mass / _nonzero(mass.sum())
         origin = share @ centers
         offsets = self._distinct(centers - origin)
         pull = torch.where(share < 1, -share / torch.where(share < 1, 1 - share, 1), 0)
         means = origin + pull[:, None] * offsets
         if not self.has_covariance:
             return means, origin, offsets, pull, self._anchored(offsets)
-        whitening = whitening_of(*self._ridged(), self.method)
+        whitening = self._factorised()
         centers = (offsets / length) @ whitening.mT
 
         gram = centers @ centers.mT
@@ -192,6 +142,86 @@ class OneVsAll(ClassMomentsBackground, ClasswiseBackground):
         anchors = self._anchored(centers)
         return means, origin, whitening / length, centers, pull, factor, anchors
 
-    def extra_repr(self) -> str:
-        """With the method."""
-        return f"{super().extra_repr()}, method={self.method!r}"
+
+class LearnedOneVsAll(DiagonalPlusFactor, ClasswiseBackground):
+    """One-vs-all backgrounds learned by gradient descent: Σ_c⁻¹ = D_c + V_cᵀV_c.
+
+    Args:
+        in_features: width d of the features.
+        num_classes: number of classes C; C × (r + 2) × d numbers are learned.
+        rank: r, the rows of V_c.
+        **options: ``mean``, ``covariance``, ``device`` and ``dtype``, as for :class:`Learned`.
+
+    Example:
+        >>> LearnedOneVsAll(512, 100).cosines(torch.randn(8, 512), torch.randn(100, 512)).shape
+        torch.Size([8, 100])
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, rank: int = 8, **options: Any
+    ) -> None:
+        super().__init__(in_features, num_classes, rank=rank, **options)
+
+    def cosines(self, features: Tensor, signatures: Tensor) -> Tensor:
+        """ACE of every sample against every class in that class's own background, (N, C)."""
+        dtype = features.dtype
+        means, signatures = widened(self.mean, dtype), unit(signatures)
+        # Expanded squares lose digits when means are large, so the common part goes first.
+        origin = means.detach().mean(0)
+        features, means = features - origin, means - origin
+        features, inverse = _scaled(features, means)
+        diagonal = torch.ones_like(signatures)
+        if self.has_covariance:
+            diagonal = widened(self.log_diagonal, dtype).exp()
+        weighted, projected = diagonal * means, diagonal * signatures
+        # A length, squared after scaling: the square of a scale of 1e20 would overflow.
+        away = torch.linalg.vector_norm(diagonal.sqrt() * means, dim=-1)
+        squares = features.square() @ diagonal.mT - 2 * inverse * (features @ weighted.mT)
+        squares = squares + (inverse * away).square()
+        products = features @ projected.mT - inverse * (projected * means).sum(-1)
+        lengths = (projected * signatures).sum(-1)
+        if self.has_covariance:
+            factor = widened(self.factor, dtype)
+            mapped = torch.einsum("nd,crd->ncr", features, factor)
+            mapped = mapped - inverse[..., None] * torch.einsum("cd,crd->cr", means, factor)
+            sketched = torch.einsum("cd,crd->cr", signatures, factor)
+            squares = squares + mapped.square().sum(-1)
+            products = products + (mapped * sketched).sum(-1)
+            lengths = lengths + sketched.square().sum(-1)
+        return _ratio(products, squares, lengths)
+
+    @property
+    def precision(self) -> Tensor:
+        """Σ⁻¹ of every class, (C, d, d)."""
+        dtype = compute_dtype(self.mean)
+        if not self.has_covariance:
+            return torch.ones_like(self.mean, dtype=dtype).diag_embed()
+        factor = self.factor.to(dtype)
+        return self.log_diagonal.to(dtype).exp().diag_embed() + factor.mT @ factor
+
+
+def _scaled(features: Tensor, means: Tensor, least: float | None = None) -> tuple[Tensor, Tensor]:
+    """Rows divided by the largest entry of features and means, and one over that, (N, 1).
+
+    So that ‖x - μ‖² = ‖x‖² - 2μᵀx + ‖μ‖² can be expanded at any magnitude. ``least`` as in
+    :func:`_nonzero`.
+    """
+    if features.shape[0] == 0:
+        return features, features.new_ones(0, 1)
+    size = features.detach().abs().amax(1, keepdim=True)
+    size = _nonzero(torch.maximum(size, means.detach().abs().flatten().amax(0)), least)
+    return features / size, 1 / size
+
+
+def _nonzero(values: Tensor, least: float | None = None) -> Tensor:
+    """The values as one may divide by them: 1 for 0, and up to ``least``, what counts as 0."""
+    least = negligible(values.dtype) if least is None else least
+    return torch.where(values > least, values, 1)
+
+
+def _ratio(products: Tensor, squares: Tensor, lengths: Tensor) -> Tensor:
+    """Products / √(squares·lengths), 0 where a length is."""
+    tiny = torch.finfo(products.dtype).eps ** 2
+    valid = (squares > tiny) & (lengths > tiny)
+    norms = torch.where(valid, squares, 1).sqrt() * torch.where(valid, lengths, 1).sqrt()
+    return torch.where(valid, products, 0) / norms

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
-from torchlace.backgrounds.total import (
-    Method,
-    MomentsBackground,
-    Shrinkage,
-    Whitener,
-    one_hot,
-)
-from torchlace.functional import unit
-from torchlace.functional.moments import Decay
+from torchlace.backgrounds.learned import LearnedMean
+from torchlace.backgrounds.total import Shrinkage, Shrunk
+from torchlace.functional import empty_moments, unit
 
 
 class _Opponents(ClasswiseBackground):
@@ -49,16 +45,15 @@ class _Opponents(ClasswiseBackground):
         return whitenings.mT @ whitenings
 
 
-class LearnedOneVsOne(_Opponents):
+class LearnedOneVsOne(LearnedMean, _Opponents):
     """One-vs-one backgrounds learned by gradient descent, from the identity.
 
     Args:
         in_features: width of the features.
         num_classes: number of classes C; C × d × d numbers are learned.
-        mean: subtract a mean.
-        covariance: whiten.
         device: as in torch layers.
         dtype: as in torch layers.
+        **options: ``mean`` and ``covariance``, as for :class:`Background`.
 
     Example:
         >>> LearnedOneVsOne(4, 3).cosines(torch.eye(4)[:1], torch.eye(4)[:3]).detach()
@@ -70,16 +65,14 @@ class LearnedOneVsOne(_Opponents):
         in_features: int,
         num_classes: int,
         *,
-        mean: bool = True,
-        covariance: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
-        centers = torch.zeros(num_classes, in_features, device=device, dtype=dtype)
-        self._place_mean(centers)
-        if covariance:
-            self.factor = nn.Parameter(centers.new_empty(num_classes, in_features, in_features))
+        super().__init__(in_features, num_classes, device=device, dtype=dtype, **options)
+        if self.has_covariance:
+            shape = (num_classes, in_features, in_features)
+            self.factor = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -89,31 +82,20 @@ class LearnedOneVsOne(_Opponents):
             if self.has_covariance:
                 self.factor.copy_(torch.eye(self.in_features))
 
-    @property
-    def mean(self) -> Tensor:
-        """μ of every class as opponent, (C, d); zero where it is switched off."""
-        return self.location
-
     def _whitenings(self) -> Tensor:
         return self.factor
 
 
-class OneVsOne(MomentsBackground, _Opponents):
+class OneVsOne(_Opponents, Shrunk):
     """One-vs-one backgrounds estimated from the features of each class.
 
     Args:
         in_features: width of the features.
         num_classes: number of classes C; 2 × C × d × d numbers are kept.
         shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
-        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
-            batches hold fewer than 50 samples for each feature and class.
-        refresh_every: training steps between two whitenings.
         method: ``"cholesky"`` or ``"newton-schulz"``.
-        mean: subtract the mean.
-        covariance: whiten.
-        sync: sum statistics over all processes of the default group, where there is one.
-        device: as in torch layers.
-        dtype: as in torch layers; half precision is kept in fp32.
+        **options: ``decay``, ``refresh_every``, ``mean``, ``covariance``, ``sync``, ``device``,
+            ``dtype`` as for :class:`Running`.
 
     Example:
         >>> OneVsOne(4, 3).eval().cosines(torch.eye(4)[:1], torch.eye(4)[:3])
@@ -123,42 +105,17 @@ class OneVsOne(MomentsBackground, _Opponents):
     needs_targets = True
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        shrinkage: Shrinkage = 0.1,
-        decay: Decay = 0.99,
-        refresh_every: int = 10,
-        method: Method = "cholesky",
-        mean: bool = True,
-        covariance: bool = True,
-        sync: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, in_features: int, num_classes: int, *, shrinkage: Shrinkage = 0.1, **options: Any
     ) -> None:
-        super().__init__(in_features, num_classes, mean=mean, covariance=covariance)
-        self._configure(decay, refresh_every, sync)
-        self.whitener = Whitener(shrinkage, method)
-        self._register(num_classes, device, dtype)
-        self.register_buffer("whitening", torch.empty_like(self.running_covariance))
-        if not covariance:
-            self._derived = ()
+        super().__init__(in_features, num_classes, shrinkage=shrinkage, **options)
+        self._hold_moments(empty_moments, num_classes)
+        self._hold(whitening=(num_classes, in_features, in_features))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget everything: zero means, identity whitenings."""
-        with torch.no_grad():
-            self._forget()
-            identity = torch.eye(self.in_features, dtype=self.whitening.dtype)
-            self.whitening.copy_(identity.expand_as(self.whitening))
-            self._clock.zero_()
 
     @property
     def mean(self) -> Tensor:
         """μ of every class as opponent, (C, d); zero where it is switched off."""
-        mean = self.running_mean
-        return mean if self.has_mean else torch.zeros_like(mean)
+        return self.running_mean if self.has_mean else torch.zeros_like(self.running_mean)
 
     def _whitenings(self) -> Tensor:
         return self._in_use("whitening", self.whitening.dtype)
@@ -168,11 +125,5 @@ class OneVsOne(MomentsBackground, _Opponents):
 
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
         assert targets is not None
-        self._learn(features, one_hot(targets, self.num_classes, features.dtype))
-
-    def _derive(self) -> tuple[Tensor, ...]:
-        return (self.whitener.whitening(self.moments),)
-
-    def extra_repr(self) -> str:
-        """Width, classes, shrinkage, method."""
-        return f"{super().extra_repr()}, {self.whitener}"
+        classes = torch.arange(self.num_classes, device=targets.device)
+        self._learn(features, (classes[:, None] == targets).to(features.dtype))

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlace._checks import (
     check_choice,
-    check_count,
     check_feature_shape,
     check_number,
     check_target_shape,
     largest_seen,
 )
-from torchlace._torch import mapped, transformed, transforming, untransformed
-from torchlace.backgrounds.base import Background
-from torchlace.functional.moments import Decay
+from torchlace._torch import mapped, transforming
+from torchlace.backgrounds.clock import Clocked
+from torchlace.functional import cholesky_whitening, newton_schulz_whitening
+from torchlace.functional.merging import Decay
+
+Method = Literal["cholesky", "newton-schulz"]
 
 
-class Running(Background):
-    """Machinery shared by estimated backgrounds.
+class Running(Clocked):
+    """Machinery shared by estimated backgrounds, and the options that all of them take.
 
     A subclass registers its statistics and what it derives from them as buffers, and defines
     :meth:`_update` (statistics from a batch, in place) and :meth:`_derive` (the tensors named in
-    ``_derived``, from the statistics; there are none where only the mean is in use).
+    ``_derived``, from the statistics). Moments are registered by :meth:`_hold_moments` and follow a
+    batch by :meth:`_merge`.
 
-    The step counter lives on the host, so that the decision to refresh
-    waits for no device; it is saved as the extra state of the module.
+    Args:
+        *sizes: width of the features, and the number of classes where it is known.
+        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
+            batches hold fewer than 50 samples for each feature (of a sketch: for each column; of a
+            covariance for each class: for each feature and class).
+        refresh_every: training steps between two whitenings; the mean moves every step.
+        sync: sum statistics over all processes of the default group, where there is one.
+        device: as in torch layers.
+        dtype: as in torch layers; half precision is kept in fp32.
+        **options: ``mean``: subtract the mean; ``covariance``: whiten.
 
     Example:
         >>> from torchlace.backgrounds import Total
@@ -42,27 +52,59 @@ class Running(Background):
         (True, 1)
     """
 
-    _derived: tuple[str, ...] = ()
+    _statistics: tuple[str, ...] = ()  # names of the moments, in their order
     _space = "whitened"  # where signatures train better
+    sketch: Tensor | None = None
     running_mean: Tensor
     running_unit: Tensor
+    whitening: Tensor
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._clock = torch.zeros((), dtype=torch.int64, device="cpu")
-        self.forced: bool | None = None
-        self._kept: dict[str, tuple[Tensor, int, torch.dtype, Tensor]] = {}
-
-    def _configure(self, decay: Decay, refresh_every: int, sync: bool) -> None:
+    def __init__(
+        self,
+        *sizes: int,
+        decay: Decay = 0.99,
+        sync: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*sizes, **options)
         if isinstance(decay, str):
             check_choice("decay", decay, ("auto",))
         else:
             decay = check_number("decay", decay, 0, 1, closed=True)
-        self.decay = decay
         if decay == 1:
             raise ValueError("decay must be below 1: at 1 nothing new would ever be learned")
-        self.refresh_every = check_count("refresh_every", refresh_every)
+        self.decay = decay
         self.sync = sync
+        unit = torch.empty(1, device=device, dtype=dtype)
+        unit = unit.to(torch.promote_types(unit.dtype, torch.float32))
+        self.register_buffer("running_unit", unit)
+
+    def reset_parameters(self) -> None:
+        """Forget everything: zero means, identity whitening."""
+        with torch.no_grad():
+            for buffer in self.buffers():
+                buffer.zero_()
+            self.running_unit.fill_(1)
+            self._start()
+            self._clock.zero_()
+
+    @property
+    def moments(self) -> tuple[Tensor, ...]:
+        """The running statistics."""
+        raise NotImplementedError(f"{type(self).__name__} must define moments")
+
+    @property
+    def mean(self) -> Tensor:
+        """μ, (d,); zero where it is switched off."""
+        return self.running_mean if self.has_mean else torch.zeros_like(self.running_mean)
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Wv for every row."""
+        if not self.has_covariance:
+            return vectors
+        return vectors @ self._in_use("whitening", vectors.dtype).mT
 
     def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
         """Learn from a batch, but for samples of a negative label; in evaluation, nothing moves."""
@@ -74,7 +116,11 @@ class Running(Background):
         elif self.needs_targets:
             self._go_without_targets()
             return
-        _check_mapped(features, self.running_mean)
+        if mapped(features) and not mapped(self.running_mean):
+            raise RuntimeError(
+                "one background can't learn from samples that torch.func.vmap keeps apart: call "
+                ".eval() on the head or background first, or map over stacked buffers too"
+            )
         with torch.no_grad():
             self._update(features.detach().to(self._statistics_dtype()), targets)
             self._tick()
@@ -105,17 +151,6 @@ class Running(Background):
                 "another scale: normalise the features"
             )
 
-    def refresh(self) -> None:
-        """Derive the whitening from the statistics now."""
-        if self._derived:
-            with torch.no_grad():
-                self._store(self._usable())
-
-    @property
-    def steps(self) -> int:
-        """Training steps seen."""
-        return int(self._clock)
-
     @torch.no_grad()
     def _gain(self) -> Tensor:
         """The largest entry of W."""
@@ -136,95 +171,48 @@ class Running(Background):
             )
         warnings.warn(text, UserWarning, stacklevel=3)
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must define _update")
+    def _hold(self, **shapes: tuple[int, ...]) -> None:
+        """Register buffers; :meth:`reset_parameters` fills them."""
+        for name, shape in shapes.items():
+            self.register_buffer(name, self.running_unit.new_empty(shape))
 
-    def _derive(self) -> tuple[Tensor, ...]:
-        raise NotImplementedError(f"{type(self).__name__} must define _derive")
+    def _hold_moments(self, empty: Callable[..., tuple[Tensor, ...]], groups: int) -> None:
+        """Register moments, made by a function of :mod:`torchlace.functional`."""
+        unit = self.running_unit
+        made = empty(groups, self.in_features, unit.device, unit.dtype, sketch=self.sketch)
+        for name, value in zip(self._statistics, made, strict=True):
+            self.register_buffer(name, value)
 
-    def _tick(self) -> None:
-        if self._derived:
-            self._refresh_when_due()
-        if transforming():
-            # What was not given to a transform may not change in it, and the counter can't be
-            # given: it is no buffer.
-            with untransformed():
-                self._clock += 1
-        else:
-            self._clock += 1
+    def _start(self) -> None:
+        """Fill what does not begin at zero."""
+        self.whitening.diagonal(dim1=-2, dim2=-1).fill_(1)
 
-    def _refresh_when_due(self) -> None:
-        if torch.compiler.is_compiling() and self.forced is None:
-            # A Python branch on the counter would be compiled once for every step.
-            due = self._clock % self.refresh_every == 0
-            self._store(torch.cond(due, self._usable, self._current, ()))
-        elif self._due():
-            self._store(self._usable())
+    def _merge(
+        self, update: Callable[..., tuple[Tensor, ...]], *batch: Tensor | None, **more: Any
+    ) -> None:
+        """Merge a batch into the moments, by an update of :mod:`torchlace.functional`.
 
-    def _overwrites(self) -> bool:
-        """Whether statistics are updated in place: a fresh d × d matrix costs as much as a product.
-
-        The compiler needs no telling, and torch.func forbids it.
+        Eagerly, in place: a fresh d × d matrix costs as much as a product. The compiler needs no
+        telling, and torch.func forbids it.
         """
-        return not (torch.compiler.is_compiling() or transforming())
-
-    def _keep(self, found: Iterable[tuple[str, Tensor]]) -> None:
-        """Store statistics by name, but for those that were updated in place."""
-        for name, value in found:
+        found = update(
+            self.moments,
+            *batch,
+            self.decay,
+            self._reduction(),
+            covariance=self.has_covariance,
+            sketch=self.sketch,
+            rescale=self._rescales(),
+            inplace=not (torch.compiler.is_compiling() or transforming()),
+            **more,
+        )
+        for name, value in zip(self._statistics, found, strict=True):
             own: Tensor = getattr(self, name)
             if value is not own:
                 own.copy_(value)
 
-    def _due(self) -> bool:
-        return self.steps % self.refresh_every == 0 if self.forced is None else self.forced
-
-    def _rescales(self) -> bool:
-        """Whether the unit of the covariance follows the features in this step.
-
-        It does where the whitening is refreshed, and while there is little to go by; compiled,
-        always: there it costs nothing.
-        """
-        if torch.compiler.is_compiling():
-            return True
-        return self._due() or (self.forced is None and self.steps < self.refresh_every)
-
-    def _usable(self) -> tuple[Tensor, ...]:
-        """What is derived, or what there was where a decomposition failed; all contiguous."""
-        values = self._derive()
-        finite = torch.stack([value.sum() for value in values]).sum().abs() < torch.inf
-        return tuple(
-            torch.where(finite, value, getattr(self, name)).contiguous()
-            for name, value in zip(self._derived, values, strict=True)
-        )
-
-    def _in_use(self, name: str, dtype: torch.dtype) -> Tensor:
-        """A derived tensor as autograd may keep it.
-
-        A later forward may refresh in place, so eager training is given a copy, made once for each
-        refresh; a captured or compiled step holds one forward and needs none.
-        """
-        buffer: Tensor = getattr(self, name)
-        if not (self.training and torch.is_grad_enabled()) or torch.compiler.is_compiling():
-            return buffer.to(dtype)
-        if self.forced is not None:
-            return buffer.to(dtype)
-        if transformed(buffer):
-            return buffer.to(dtype).clone()
-        kept = self._kept.get(name)
-        if kept is None or kept[0] is not buffer or kept[1:3] != (buffer._version, dtype):
-            kept = (buffer, buffer._version, dtype, buffer.detach().to(dtype, copy=True))
-            self._kept[name] = kept
-        return kept[3]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_kept": {}}
-
-    def _current(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, name).clone() for name in self._derived)
-
-    def _store(self, values: tuple[Tensor, ...]) -> None:
-        for name, value in zip(self._derived, values, strict=True):
-            getattr(self, name).copy_(value)
+    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _update")
 
     def _reduction(self) -> Callable[[Tensor], Tensor] | None:
         """The sum over all processes, or None where there is only one."""
@@ -235,66 +223,18 @@ class Running(Background):
     def _statistics_dtype(self) -> torch.dtype:
         return self.running_mean.dtype
 
-    def get_extra_state(self) -> Tensor:
-        """The step counter."""
-        return self._clock.clone()
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Restore the step counter."""
-        self._clock = torch.as_tensor(state, dtype=torch.int64, device="cpu").clone()
+def check_method(method: Method) -> Method:
+    """Raise unless there is such a way to whiten."""
+    check_choice("method", method, ("cholesky", "newton-schulz"))
+    return method
 
 
-@contextmanager
-def refreshing(module: nn.Module, now: bool) -> Iterator[None]:
-    """Inside, every estimated background in ``module`` refreshes each step, or none does.
-
-    For CUDA graphs: capture one step with and one without, then replay the first every
-    ``refresh_every`` steps. A replay does not run Python, so the backgrounds' own counters stand
-    still; :func:`advance` moves them.
-
-    Example:
-        >>> from torchlace.backgrounds import Total
-        >>> background = Total(2)
-        >>> with refreshing(background, False):
-        ...     _ = background(torch.randn(8, 2))
-        >>> background.whitening.tolist()  # as it was
-        [[1.0, 0.0], [0.0, 1.0]]
-    """
-    running = [part for part in module.modules() if isinstance(part, Running)]
-    before = [part.forced for part in running]
-    for part in running:
-        part.forced = now
-    try:
-        yield
-    finally:
-        for part, forced in zip(running, before, strict=True):
-            part.forced = forced
-
-
-def advance(module: nn.Module, steps: int) -> None:
-    """Count ``steps`` training steps that were replayed from a CUDA graph.
-
-    Example:
-        >>> from torchlace.backgrounds import Total
-        >>> background = Total(2)
-        >>> advance(background, 3)
-        >>> background.steps
-        3
-    """
-    for part in module.modules():
-        if isinstance(part, Running):
-            part._clock += steps
-            part._kept.clear()
-
-
-def _check_mapped(features: Tensor, statistics: Tensor) -> None:
-    """Raise where vmap runs over samples that one background would have to learn from."""
-    if not mapped(features) or mapped(statistics):
-        return
-    raise RuntimeError(
-        "one background can't learn from samples that torch.func.vmap keeps apart: call .eval() on "
-        "the head or background first, or map over stacked buffers too"
-    )
+def factorised(covariance: Tensor, method: Method, least: float) -> Tensor:
+    """W with W Σ Wᵀ = I, for Σ (..., d, d) whose diagonal was raised by ``least`` of its mean."""
+    if method == "cholesky":
+        return cholesky_whitening(covariance)
+    return newton_schulz_whitening(covariance, condition=covariance.shape[-1] / least)
 
 
 def _all_reduce(tensor: Tensor) -> Tensor:

@@ -2,94 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from torchlace._checks import check_choice, check_classes, check_number
+from torchlace._checks import check_number
 from torchlace._torch import constant_when_compiled
-from torchlace.backgrounds.base import Background
-from torchlace.backgrounds.running import Running
-from torchlace.backgrounds.total import Method
-from torchlace.functional import cholesky_whitening, newton_schulz_whitening
-from torchlace.functional.class_moments import (
-    ClassMoments,
-    Signal,
-    empty_class_moments,
-    signal,
-    update_class_moments,
-    variances,
-)
-from torchlace.functional.moments import Decay
+from torchlace.backgrounds.base import KnowsClasses
+from torchlace.backgrounds.running import Method, Running, check_method, factorised
+from torchlace.functional import ClassMoments, empty_class_moments, signal, update_class_moments
+from torchlace.functional.class_moments import Signal
+from torchlace.functional.merging import variances
 
 # Of the mean variance: keeps fp32 factors finite where classes can hardly be told apart.
 _LEAST_RIDGE = 1e-4
-# In the order of ClassMoments; the mean of all classes is running_mean.
-_STATISTICS = (
-    *("running_mass", "running_squares", "class_means", "running_within", "running_unit"),
-)
 
 
-class ClassMomentsBackground(Running):
+class ClassMomentsBackground(Running, KnowsClasses):
     """Running class means, the covariance about them, and where the classes lie in its whitening.
 
-    Subclasses say what is kept of the covariance (``sketch``) and how it is whitened.
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        ridge: in units of the signal between the classes.
+        **options: as for :class:`Running`.
     """
 
     needs_targets = True
-    ridge: float
-    num_classes: int
-    sketch: Tensor | None = None
-    running_mean: Tensor
+    _derived_of_means: tuple[str, ...] = ("class_anchors",)
+    _statistics = (
+        *("running_mass", "running_squares", "class_means", "running_within", "running_unit"),
+    )  # the mean of all classes is running_mean
     class_anchors: Tensor
 
-    def _register_classes(
-        self, num_classes: int, ridge: float, columns: int | None, place: Tensor
+    def __init__(
+        self, in_features: int, num_classes: int, *, ridge: float = 0.1, **options: Any
     ) -> None:
-        self.num_classes = check_classes(num_classes)
+        super().__init__(in_features, num_classes, **options)
         self.ridge = check_number("ridge", ridge, 0)
-        empty = empty_class_moments(num_classes, self.in_features, place.device, place.dtype)
-        if columns is not None:
-            empty = empty._replace(within=place.new_empty(self.in_features, columns))
-        for name, value in zip(_STATISTICS, empty, strict=True):
-            self.register_buffer(name, value)
-        self.register_buffer("running_mean", torch.empty_like(empty.mean[0]))
-        self.register_buffer("class_anchors", torch.empty_like(empty.mean))
-
-    def _forget(self) -> None:
-        for value in (*self.moments, self.running_mean, self.class_anchors):
-            value.zero_()
-        self.moments.unit.fill_(1)
-        self._clock.zero_()
+        self._hold(running_mean=(in_features,), class_anchors=(num_classes, in_features))
 
     @property
     def moments(self) -> ClassMoments:
         """The running statistics."""
-        return ClassMoments(*(getattr(self, name) for name in _STATISTICS))
+        return ClassMoments(*(getattr(self, name) for name in self._statistics))
 
     @property
     def anchors(self) -> Tensor:
         """Where the classes lie in the whitened space, (C, d)."""
         return self.class_anchors
 
-    @property
-    def mean(self) -> Tensor:
-        """μ, (d,); zero where it is switched off."""
-        return self.running_mean if self.has_mean else torch.zeros_like(self.running_mean)
-
     def _update(self, features: Tensor, targets: Tensor | None) -> None:
-        assert targets is not None
-        found = update_class_moments(
-            self.moments,
-            features,
-            targets,
-            self.decay,
-            self._reduction(),
-            covariance=self.has_covariance,
-            sketch=self.sketch,
-            rescale=self._rescales(),
-            inplace=self._overwrites(),
-        )
-        self._keep(zip(_STATISTICS, found, strict=True))
+        self._merge(update_class_moments, features, targets)
         mass = self.moments.mass
         everyone = mass.sum().clamp_min(torch.finfo(mass.dtype).tiny)
         self.running_mean.copy_((mass / everyone) @ self.moments.mean)
@@ -132,12 +97,6 @@ class ClassMomentsBackground(Running):
     def _ridges(self) -> tuple[float, float]:
         return self.ridge, _LEAST_RIDGE
 
-    def extra_repr(self) -> str:
-        """What matters: width, classes, ridge, decay, refresh."""
-        width, *off = Background.extra_repr(self).split(", ")
-        parts = [width, str(self.num_classes), *off, f"ridge={self.ridge}", f"decay={self.decay}"]
-        return ", ".join([*parts, f"refresh_every={self.refresh_every}"])
-
 
 class Within(ClassMomentsBackground):
     """Running covariance within classes, with a ridge as high as the signal between them.
@@ -151,16 +110,10 @@ class Within(ClassMomentsBackground):
         in_features: width of the features.
         num_classes: number of classes.
         ridge: ρ.
-        decay: what a batch still counts one step later; ``"auto"``: .99, or more where a hundred
-            batches hold fewer than 50 samples for each feature.
-        refresh_every: training steps between two whitenings; the mean moves every step.
         method: ``"cholesky"``, or ``"newton-schulz"``, which needs matrix products only and gives
             the symmetric whitening that turns features least.
-        mean: subtract the mean.
-        covariance: whiten.
-        sync: sum statistics over all processes of the default group, where there is one.
-        device: as in torch layers.
-        dtype: as in torch layers; half precision is kept in fp32.
+        **options: ``decay``, ``refresh_every``, ``mean``, ``covariance``, ``sync``, ``device``,
+            ``dtype`` as for :class:`Running`.
 
     Example:
         >>> background = Within(2, num_classes=2)
@@ -172,60 +125,25 @@ class Within(ClassMomentsBackground):
     """
 
     _derived: tuple[str, ...] = ("whitening", "class_anchors")
-    whitening: Tensor
+    _shown = ("ridge", "decay", "refresh_every", "method")
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        ridge: float = 0.1,
-        decay: Decay = 0.99,
-        refresh_every: int = 10,
-        method: Method = "cholesky",
-        mean: bool = True,
-        covariance: bool = True,
-        sync: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, in_features: int, num_classes: int, *, method: Method = "cholesky", **options: Any
     ) -> None:
-        super().__init__(in_features, mean=mean, covariance=covariance)
-        self._configure(decay, refresh_every, sync)
-        self.method = check_choice("method", method, ("cholesky", "newton-schulz"))
-        place = torch.empty(0, device=device, dtype=dtype)
-        place = place.to(torch.promote_types(place.dtype, torch.float32))
-        self._register_classes(num_classes, ridge, None, place)
-        self.register_buffer("whitening", place.new_empty(in_features, in_features))
-        if not covariance:
-            self._derived = ("class_anchors",)
+        super().__init__(in_features, num_classes, **options)
+        self.method = check_method(method)
+        self._hold_moments(empty_class_moments, num_classes)
+        self._hold(whitening=(in_features, in_features))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget everything: zero means, identity whitening."""
-        with torch.no_grad():
-            self._forget()
-            self.whitening.zero_().fill_diagonal_(1)
-
-    def transform(self, vectors: Tensor) -> Tensor:
-        """Wv for every row."""
-        if not self.has_covariance:
-            return vectors
-        return vectors @ self._in_use("whitening", vectors.dtype).mT
 
     def _derive(self) -> tuple[Tensor, ...]:
         if not self.has_covariance:
             return (self._anchored(self._offsets()),)
-        factor, unit = whitening_of(*self._ridged(), self.method), self.moments.unit
+        factor, unit = self._factorised(), self.moments.unit
         return factor / unit, self._anchored((self._offsets() / unit) @ factor.mT)
 
-    def extra_repr(self) -> str:
-        """With the method."""
-        return f"{super().extra_repr()}, method={self.method!r}"
-
-
-def whitening_of(covariance: Tensor, ridge: Tensor, method: str) -> Tensor:
-    """W with WᵀW the inverse of a covariance whose diagonal is raised by a ridge first."""
-    covariance.diagonal().add_(ridge)
-    if method == "cholesky":
-        return cholesky_whitening(covariance)
-    return newton_schulz_whitening(covariance, condition=len(covariance) / _LEAST_RIDGE)
+    def _factorised(self) -> Tensor:
+        """W of the covariance with its ridge, in units."""
+        covariance, ridge = self._ridged()
+        covariance.diagonal().add_(ridge)
+        return factorised(covariance, self.method, _LEAST_RIDGE)

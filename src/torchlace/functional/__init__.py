@@ -1,6 +1,5 @@
 """Pure tensor mathematics, without state."""
 
-from torchlace.functional.auxiliary import amc_loss, center_loss
 from torchlace.functional.class_moments import (
     ClassMoments,
     empty_class_moments,
@@ -15,15 +14,18 @@ from torchlace.functional.cross_entropy import (
 )
 from torchlace.functional.geometry import ace, angle, cosine, cosine_logits, unit
 from torchlace.functional.gradients import LACEGradients, lace_gradients
-from torchlace.functional.margins import (
+from torchlace.functional.losses import (
     additive_angular_margin,
     additive_cosine_margin,
+    amc_loss,
+    center_loss,
     multiplicative_angular_margin,
 )
 from torchlace.functional.moments import Moments, empty_moments, update_moments
 from torchlace.functional.scale import (
     adacos_scale,
     auto_scale,
+    fit_temperature,
     loss_floor,
     max_probability,
     scale_for,
@@ -56,6 +58,7 @@ __all__ = [
     "cross_entropy",
     "empty_class_moments",
     "empty_moments",
+    "fit_temperature",
     "lace_gradients",
     "ledoit_wolf",
     "loss_floor",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchlace.functional.moments import (
+from torchlace.functional.merging import (
     Decay,
     Reduce,
     deviations,
@@ -16,6 +16,8 @@ from torchlace.functional.moments import (
     only_finite,
     reach,
     remembered,
+    scatter,
+    variances,
 )
 
 
@@ -39,15 +41,21 @@ class ClassMoments(NamedTuple):
 
 
 def empty_class_moments(
-    classes: int, width: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    classes: int,
+    width: int,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    sketch: Tensor | None = None,
 ) -> ClassMoments:
-    """Moments of no samples.
+    """Moments of no samples; ``sketch`` as in :func:`update_class_moments`.
 
     Example:
         >>> empty_class_moments(2, 3).mean.shape
         torch.Size([2, 3])
     """
-    shapes = ((classes,), (classes,), (classes, width), (width, width), (1,))
+    columns = width if sketch is None else 1 + sketch.shape[1]
+    shapes = ((classes,), (classes,), (classes, width), (width, columns), (1,))
     moments = ClassMoments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
     moments.unit.fill_(1)
     return moments
@@ -140,29 +148,6 @@ def update_class_moments(
         products = scatter(rows, sketch)
         within = past + (products if reduce is None else reduce(products))
     return merged._replace(within=within, unit=length)
-
-
-def scatter(rows: Tensor, sketch: Tensor | None) -> Tensor:
-    """RowsᵀRows, or its diagonal beside its product with a sketch, (d, 1 + r).
-
-    Example:
-        >>> scatter(torch.eye(2) * 3, torch.ones(2, 1))
-        tensor([[9., 9.],
-                [9., 9.]])
-    """
-    if sketch is None:
-        return rows.mT @ rows
-    return torch.cat([rows.square().sum(0)[:, None], rows.mT @ (rows @ sketch)], dim=1)
-
-
-def variances(within: Tensor, sketch: Tensor | None) -> Tensor:
-    """The diagonal of a covariance, or of one that a sketch stands for, (d,).
-
-    Example:
-        >>> variances(torch.eye(2), None)
-        tensor([1., 1.])
-    """
-    return within.diagonal() if sketch is None else within[:, 0]
 
 
 class Signal(NamedTuple):

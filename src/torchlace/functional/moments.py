@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchlace.functional.geometry import negligible
-
-Reduce = Callable[[Tensor], Tensor]
-Decay = float | Literal["auto"]
-
-# What statistics rest on where the decay is automatic, at least.
-_BATCHES, _SAMPLES_EACH = 100, 50
+from torchlace.functional.merging import (
+    Decay,
+    Merge,
+    Reduce,
+    deviations,
+    follow,
+    largest,
+    merge,
+    only_finite,
+    reach,
+    remembered,
+    scatter,
+    scatter_rows,
+    variances,
+)
 
 
 class Moments(NamedTuple):
@@ -29,7 +36,8 @@ class Moments(NamedTuple):
     mean: Tensor
     """(G, d)."""
     covariance: Tensor
-    """About the running mean, divided by unit², (G, d, d)."""
+    """About the running mean, divided by unit², (G, d, d); or in its place what a sketch keeps of
+    it, (1, d, 1 + r), the variances first."""
     unit: Tensor
     """A common length, (1,); 1 until anything but zeros was seen."""
     third: Tensor
@@ -46,15 +54,21 @@ class Moments(NamedTuple):
 
 
 def empty_moments(
-    groups: int, width: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    groups: int,
+    width: int,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    sketch: Tensor | None = None,
 ) -> Moments:
-    """Moments of no samples.
+    """Moments of no samples; ``sketch`` as in :func:`update_moments`.
 
     Example:
         >>> empty_moments(1, 3).mean
         tensor([[0., 0., 0.]])
     """
-    vector, matrix = (groups, width), (groups, width, width)
+    columns = width if sketch is None else 1 + sketch.shape[1]
+    vector, matrix = (groups, width), (groups, width, columns)
     shapes = ((groups,), vector, matrix, (1,), vector, (groups,), (groups,))
     moments = Moments(*(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
     moments.unit.fill_(1)
@@ -70,6 +84,7 @@ def update_moments(
     *,
     covariance: bool = True,
     fourth: bool = True,
+    sketch: Tensor | None = None,
     rescale: bool = True,
     inplace: bool = False,
 ) -> Moments:
@@ -89,6 +104,8 @@ def update_moments(
         reduce: sums a tensor over all processes; omitted for one process.
         covariance: follow more than the mean.
         fourth: follow the third and fourth moments and the spread too, at some cost.
+        sketch: of one group, keep the variances and the product of the covariance with this,
+            (d, r), alone; it leaves no fourth moments.
         rescale: let the unit follow the samples, as it must for the first batch. Between two times
             a batch counts for nothing where it lies a million units from the mean.
         inplace: overwrite mass, mean and covariance of ``moments``.
@@ -120,17 +137,25 @@ def update_moments(
         bound, count, squares, total = sums.split([1, groups, groups, groups * width])
         total = total.view(groups, width)
     if rescale and covariance:
-        moments = _rescaled(moments, torch.where(finite, bound, 0), inplace)
+        variance = variances(moments.covariance, sketch).amax()
+        unit, ratio = follow(moments.unit, variance, torch.where(finite, bound, 0))
+        moments = _rescaled(moments, unit, ratio, fourth, inplace)
     shifted, weights = torch.where(finite, shifted, 0), weights * finite
     if reduce is None:
         count, squares, total = _sums(shifted, weights)
-    kept = remembered(decay, count, width)
+    kept = remembered(decay, count, width if sketch is None else sketch.shape[1])
     step = merge(moments.mass, weights, count, total, kept, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
     merged = moments.but(mass=step.mass, mean=mean)
     if not covariance:
         return merged
     rows, past = scatter_rows(shifted, step, moments.unit), step.keep.view(-1, 1, 1)
+    if sketch is not None:
+        past = moments.covariance.mul_(past) if inplace else past * moments.covariance
+        if reduce is None:
+            return merged.but(covariance=past + scatter(rows[0], sketch))
+        sums = reduce(scatter(rows[0, :-1], sketch)) + scatter(rows[0, -1:], sketch)
+        return merged.but(covariance=past + sums)
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
         add = past.baddbmm_ if inplace else past.baddbmm
@@ -158,124 +183,6 @@ def update_moments(
     )
 
 
-class Merge(NamedTuple):
-    """What a batch does to a running mean, of any number of groups (...)."""
-
-    mass: Tensor
-    """Decayed sum of sample weights, (...)."""
-    divisor: Tensor
-    """The mass as one may divide by it, (...)."""
-    keep: Tensor
-    """Share of the samples seen before, (...)."""
-    roots: Tensor
-    """Roots of the shares of the batch's samples and, as the last, of all before, (..., N + 1)."""
-    shift: Tensor
-    """How far the mean moves, (..., d)."""
-
-
-def remembered(decay: Decay, count: Tensor, features: int) -> float | Tensor:
-    """What the samples before a batch of ``count`` still count after it.
-
-    Automatically it is .99, a memory of about 100 batches, or more where these hold fewer than 50
-    samples for each of the ``features``: from few, the small eigenvalues come out too small.
-    """
-    if isinstance(decay, str):
-        kept = torch.rsub(count, 1, alpha=1 / (_SAMPLES_EACH * features))
-        return kept.clamp_min(1 - 1 / _BATCHES)
-    return decay
-
-
-def merge(
-    mass: Tensor,
-    weights: Tensor,
-    count: Tensor,
-    total: Tensor,
-    decay: float | Tensor,
-    inplace: bool = False,
-) -> Merge:
-    """Add samples of ``weights``, (..., N), that deviate from the mean by ``total``, (..., d).
-
-    ``count`` is the sum of the weights in all processes. Without samples nothing moves and all is
-    kept, even where the mass has decayed to nothing.
-    """
-    out = mass if inplace else None
-    if isinstance(decay, Tensor):
-        mass = torch.addcmul(count, mass, decay, out=out)
-    else:
-        mass = torch.add(count, mass, alpha=decay, out=out)
-    divisor = mass.clamp_min(torch.finfo(total.dtype).tiny)
-    keep, column = torch.rsub(count / divisor, 1), divisor.unsqueeze(-1)
-    roots = torch.cat([weights / column, keep.unsqueeze(-1)], dim=-1).sqrt()
-    return Merge(mass, divisor, keep, roots, total / column)
-
-
-def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
-    """Rows (..., N + 1, d) whose products the batch adds to the covariance.
-
-    They are the samples about the new mean, and as the last how far the old mean lies from it: no
-    covariance is ever a difference of large numbers.
-
-    Args:
-        shifted: samples about the old mean, (..., N, d).
-        step: what the batch does to the mean.
-        unit: the length in whose square covariances are kept, (1,).
-    """
-    shift = step.shift.unsqueeze(-2)
-    return torch.cat([shifted - shift, shift], dim=-2) * (step.roots / unit).unsqueeze(-1)
-
-
-def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """The unit that suits a covariance and a batch, and the old one in its terms.
-
-    It stays where what they hold counts as zero: a whitening in smaller units would be infinite.
-
-    Args:
-        unit: the unit so far, (1,).
-        variance: the largest variance, in units squared, ().
-        bound: the largest deviation in the batch, (1,).
-    """
-    # It falls by no more than a square can bear at once.
-    faded = torch.where(variance > 0, unit * variance.sqrt().clamp_min(1e-3), 0)
-    new = torch.maximum(faded, bound)
-    new = torch.where(new > negligible(new.dtype), new, unit)
-    return new, (unit / new).clamp_max(1e3)
-
-
-def reach(unit: Tensor) -> Tensor:
-    """How far a sample may lie from the mean, (1,): fourth powers and their sums stay finite."""
-    return unit * float(torch.finfo(unit.dtype).max ** (1 / 6))
-
-
-def deviations(features: Tensor, mean: Tensor, counted: Tensor | None) -> Tensor:
-    """Features less their mean, 0 for samples that don't count, whatever those hold.
-
-    A selection, where a product would let NaN and infinity through; no row is left out, which would
-    make the host wait.
-    """
-    if counted is not None:
-        features = torch.where(counted.unsqueeze(-1), features, mean)
-    return features - mean
-
-
-def only_finite(sums: Tensor, limit: Tensor | float | None) -> tuple[Tensor, Tensor]:
-    """Whether a batch counts, (1,), and its sums, or zeros in their place.
-
-    It does if they are finite, and the first of them, its largest deviation, within ``limit``.
-    """
-    finite = largest(sums) < torch.inf
-    if limit is not None:
-        finite = finite & (sums[:1] < limit)
-    return finite, torch.where(finite, sums, 0)
-
-
-def largest(values: Tensor) -> Tensor:
-    """The largest absolute entry of all, (1,); 0 of none, NaN where there is one."""
-    if values.numel() == 0:
-        return values.new_zeros(1)
-    size: Tensor = torch.linalg.vector_norm(values, ord=torch.inf)
-    return size.reshape(1)
-
-
 def _sums(shifted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sums of the weights, (G,), of their squares, (G,), and of weighted samples, (G, d)."""
     if weights.dtype == torch.bool:  # samples that don't count are zero
@@ -284,14 +191,17 @@ def _sums(shifted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return weights.sum(1), weights.square().sum(1), (weights[:, None] @ shifted)[:, 0]
 
 
-def _rescaled(moments: Moments, bound: Tensor, inplace: bool) -> Moments:
-    """The same moments in a unit that suits a batch of deviations up to ``bound`` too."""
-    variance = moments.covariance.diagonal(dim1=-2, dim2=-1).amax()
-    unit, ratio = follow(moments.unit, variance, bound)
+def _rescaled(
+    moments: Moments, unit: Tensor, ratio: Tensor, fourth: bool, inplace: bool
+) -> Moments:
+    """The same moments in another unit, which the old one is ``ratio`` times as long as."""
     covariance, square = moments.covariance, ratio.square()
+    covariance = covariance.mul_(square) if inplace else covariance * square
+    if not fourth:
+        return moments.but(unit=unit, covariance=covariance)
     return moments.but(
         unit=unit,
-        covariance=covariance.mul_(square) if inplace else covariance * square,
+        covariance=covariance,
         third=moments.third * (ratio * square),
         fourth=moments.fourth * square.square(),
     )

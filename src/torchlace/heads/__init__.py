@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchlace._registry import Registry, registered
+from torchlace.functional import fit_temperature
 from torchlace.heads.adacos import AdaCos
 from torchlace.heads.base import Head
 from torchlace.heads.cosine import CosineHead, NormFace
@@ -15,7 +16,6 @@ from torchlace.heads.joint import Joint
 from torchlace.heads.lace import LACE
 from torchlace.heads.margins import ArcFace, CosFace, SphereFace
 from torchlace.heads.softmax import AMC, Center, Softmax
-from torchlace.heads.temperature import fit_temperature
 
 __all__ = [
     "AMC",

@@ -25,8 +25,8 @@ from torchlace._precision import (
     widened,
 )
 from torchlace._values import check_options
+from torchlace.functional import fit_temperature
 from torchlace.heads.fold import Folded
-from torchlace.heads.temperature import fit_temperature
 
 Chunk = int | Literal["auto"] | None
 

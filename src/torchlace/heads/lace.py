@@ -12,7 +12,7 @@ from torchlace import backgrounds
 from torchlace._checks import check_choice
 from torchlace._precision import full_precision, widened
 from torchlace._values import option_names
-from torchlace.backgrounds import Background, ClasswiseBackground
+from torchlace.backgrounds import Background
 from torchlace.functional import unit
 from torchlace.heads.cosine import CosineHead, Scale
 from torchlace.heads.fold import Folded, Normalize, linear
@@ -183,47 +183,33 @@ class LACE(CosineHead):
     def fold(self) -> Folded:
         """Linear → Normalize → Linear, for one background common to all classes."""
         background = self.background
-        if background.per_class:
-            raise ValueError(
-                f"{type(background).__name__} compares each class in its own space, which has no "
-                "form in plain layers; export the head itself instead"
-            )
         layers: dict[str, torch.nn.Module] = {}
         with full_precision(self.weight):
-            identity = torch.eye(self.in_features, device=self.weight.device)
-            matrix = background.transform(self._lift(identity)).mT
-            if background.has_mean or background.has_covariance:
-                bias = -matrix @ background.mean.to(matrix.dtype) if background.has_mean else None
-                layers["whiten"] = linear(matrix, bias)
             scores = unit(self.whitened_signatures()) * self.scale
+            affine = background.affine(scores)
+            if background.has_mean or background.has_covariance:
+                layers["whiten"] = linear(*affine)
         bias = None if self.bias is None else self._lift(self.bias)
         return Folded(
             self.temperature, **layers, normalize=Normalize(), scores=linear(scores, bias)
         )
 
+    def _watched(self, features: Tensor, targets: Tensor | None) -> Tensor:
+        """The signatures, after the background has learned from a batch in training."""
+        self.background.observe(features, targets)
+        self.background.check_scale(features)
+        return widened(self.signatures, features.dtype)
+
     def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-        background = self.background
-        background.observe(features, targets)
-        background.check_scale(features)
-        signatures = widened(self.signatures, features.dtype)
-        if self.signature_space == "whitened":
-            return background.whiten(features), signatures
-        # One call for both, so that a background that solves factorises its matrix once.
-        joined = torch.cat([background.centre(features), signatures])
-        whitened = background.transform(joined)
-        return whitened[: features.shape[0]], whitened[features.shape[0] :]
+        signatures = self._watched(features, targets)
+        return self.background.compared(features, signatures, self.signature_space)
+
+    def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
+        signatures = self._watched(features, targets)
+        return self.background.scores(features, signatures, self.scale, self.signature_space)
 
     def _least(self, dtype: torch.dtype) -> float:
         return self.background.least(dtype)
-
-    def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
-        background = self.background
-        if not isinstance(background, ClasswiseBackground):  # the only one that has cosines
-            return super()._dense(features, targets)
-        background.observe(features, targets)
-        background.check_scale(features)
-        signatures = self.whitened_signatures().to(features.dtype)
-        return background.cosines(features, signatures) * self.scale
 
     def _floor(self, scale: float) -> float:
         return self.background.loss_floor(self.num_classes, scale)
@@ -252,8 +238,8 @@ def _check_fits(background: Background, in_features: int, num_classes: int) -> N
             f"the background has {background.in_features} features, the head {in_features}: make "
             "both the same"
         )
-    classes = getattr(background, "num_classes", None)
-    if classes is not None and classes != num_classes:
+    if background.num_classes not in (None, num_classes):
         raise ValueError(
-            f"the background has {classes} classes, the head {num_classes}: make both the same"
+            f"the background has {background.num_classes} classes, the head {num_classes}: make "
+            "both the same"
         )
