@@ -54,6 +54,8 @@ _BACKGROUNDS: dict[str, type[Background]] = {
     "within": Within,
 }
 _REGISTRY = Registry("background", _BACKGROUNDS)
+# Options of earlier versions that saved runs may name.
+_GONE = {"dimensions", "cohesion", "samples"}
 
 
 def names() -> list[str]:
@@ -84,6 +86,11 @@ def create(name: str, in_features: int, num_classes: int, **options: Any) -> Bac
         LowRank(2048, 10, ridge=0.1, decay=0.99, refresh_every=10, rank=16)
     """
     kind: type[Any] = _REGISTRY[name]
+    for option in sorted(_GONE & set(options)):
+        raise TypeError(
+            f"the option {option} is gone: the covariance within classes, the default, took its "
+            "place; leave it out and train again"
+        )
     _values.check_options(kind, options)
     knows_classes = "num_classes" in inspect.signature(kind).parameters
     sizes = (in_features, num_classes) if knows_classes else (in_features,)
