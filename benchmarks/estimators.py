@@ -51,7 +51,7 @@ from torch.nn import functional as F
 from torchlace.cli.common import print_table
 from torchlace.data import load_data
 from torchlace.estimators import LACEClassifier
-from torchlace.inspection import load_run
+from torchlace.runs import load_run
 from torchlace.training import Silent, TrainConfig, train
 
 RESULTS = Path(__file__).parent / "results"

@@ -42,7 +42,7 @@ from torchlace.data import load_data, read_pack, stratified_split, write_pack
 from torchlace.data.packs import data_root, to_tensor
 from torchlace.detection import SCORES, OpenSet
 from torchlace.estimators import LACEClassifier
-from torchlace.inspection import LoadedRun, load_run
+from torchlace.runs import LoadedRun, load_run
 from torchlace.training import TrainConfig, train
 
 RESULTS = Path(__file__).parent / "results"

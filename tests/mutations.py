@@ -25,7 +25,7 @@ from training.stopping import StopAfter, StoppedError
 from typer.testing import CliRunner
 
 from torchlace.cli import app
-from torchlace.inspection import embedding, inspect
+from torchlace.evaluation import inspect, picture
 from torchlace.training import Run, TrainConfig, train
 
 # TensorBoard's curves and the lock are written and never read.
@@ -53,7 +53,7 @@ def make_runs(folder):
     for name, options in (("examined", {"head": "lace"}), ("finished", {"head": "arcface"})):
         runs[name] = folder / name
         train(TrainConfig(**settings, **options), runs[name])
-    embedding(inspect(runs["examined"], device="cpu"), method="pca", dim=3)
+    picture(inspect(runs["examined"], device="cpu"), method="pca", dim=3)
     runs["half done"] = folder / "half done"
     with contextlib.suppress(StoppedError):
         train(TrainConfig(**settings, ema=0.9), runs["half done"], reporter=StopAfter(2))

@@ -52,8 +52,8 @@ _PLACES = {
     "_checks": ["checks"],
 }
 _PACKAGES = (
-    *("backgrounds", "data", "detection", "estimators", "evaluation", "experiments", "export"),
-    *("functional", "heads", "inspection", "models", "report", "runs", "training"),
+    *("backgrounds", "data", "detection", "estimators", "evaluation", "experiments"),
+    *("functional", "heads", "models", "report", "runs", "training"),
 )
 # Names are imported when first used: the command line answers --help without loading torch.
 __getattr__ = lazy_names(__name__, _PLACES, _PACKAGES)

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 from cli.inside import torchlace
-from inspection.runs import copied
+from evaluation.runs import copied
 from training import processes
 
 
@@ -27,17 +27,17 @@ def test_a_row_for_every_run(place):
     for row in rows:
         scores = json.loads((place / row["run"] / "evaluation.json").read_text())
         result = json.loads((place / row["run"] / "result.json").read_text())
+        names = ("accuracy", "top5_accuracy", "calibrated_loss", "calibrated_brier")
         whitened = scores["clusters"].get("whitened", {}).get("silhouette")
         assert row == {
             "run": row["run"],
-            **{name: scores[name] for name in ("accuracy", "top5_accuracy")},
-            **{name: scores[name] for name in ("calibrated_loss", "calibrated_ece")},
-            "silhouette": scores["clusters"]["raw"]["silhouette"],
-            "whitened_silhouette": whitened,
+            **{name: scores[name] for name in (*names, "calibrated_ece")},
+            "clusters.raw.silhouette": scores["clusters"]["raw"]["silhouette"],
+            "clusters.whitened.silhouette": whitened,
             **{name: result[name] for name in ("epochs", "seconds", "parameters")},
         }
-    assert rows[0]["whitened_silhouette"] is not None
-    assert rows[1]["whitened_silhouette"] is None
+    assert rows[0]["clusters.whitened.silhouette"] is not None
+    assert rows[1]["clusters.whitened.silhouette"] is None
 
 
 def test_the_table_shows_the_same(place):
@@ -47,7 +47,8 @@ def test_the_table_shows_the_same(place):
         (line,) = (line for line in lines if f"│ {row['run']} " in line)
         assert f"{row['accuracy']:.2f}" in line
         assert f"{row['calibrated_loss']:.3f}" in line
-        assert f"{row['silhouette']:.3f}" in line
+        assert f"{100 * row['calibrated_ece']:.1f}" in line
+        assert f"{row['clusters.raw.silhouette']:.3f}" in line
         assert f"{row['parameters']:,}" in line
 
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from training import processes
 from training.processes import watched
 from training.rewriting import rewrite_json
 
+from torchlace.evaluation import measures
 from torchlace.training import Run
 
 
@@ -38,13 +40,12 @@ def test_the_table_shows_the_same(place, done):
     scores = done.json()
     table = torchlace("evaluate", "run", folder=place).out
     assert "run: 359 test images of digits" in table
-    names = ("accuracy", "top5_accuracy", "loss", "calibrated_loss", "brier", "ece")
-    for name in (*names, "predicted_homogeneity"):
-        assert f"{scores[name]:.3f}" in table
-    for space in scores["clusters"].values():
-        assert all(f"{value:,.3f}" in table for value in space.values())
-    assert f"{scores['angles']['true']['mean']:.3f}" in table
-    assert f"{scores['whitening']['condition']:,.3f}" in table
+    for each in measures():
+        value = each.value(scores)
+        if not each.name.startswith("clusters."):
+            assert re.search(rf"{re.escape(each.heading)} *│ +{value:,.{each.digits}f} ", table)
+        else:
+            assert f" {value:,.{each.digits}f} " in table
     assert all(f"{value:.2f}" in table for value in scores["classes"].values())
 
 

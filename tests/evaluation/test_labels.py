@@ -13,7 +13,7 @@ from torchlace.evaluation import (
     confusion_matrix,
     reliability_bins,
 )
-from torchlace.evaluation.labels import distinct_names
+from torchlace.evaluation.scores import distinct_names
 
 ROWS = torch.softmax(torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), dim=1)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])

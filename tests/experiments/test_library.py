@@ -8,10 +8,10 @@ import torch
 from experiments.grids import GRID
 
 from torchlace.evaluation import cluster_scores
+from torchlace.evaluation.measures import line_names
 from torchlace.experiments import experiment_names, load_experiment, unique_tasks
 from torchlace.experiments.cells import require_data, run_name
 from torchlace.experiments.experiment import require_backbones
-from torchlace.experiments.records import SCORES
 from torchlace.runs.config import EXECUTION
 from torchlace.training import TrainConfig
 
@@ -285,7 +285,7 @@ def test_the_space_of_a_row_is_part_of_its_scores(grid):
 def test_scores_of_clusters_are_those_that_an_examination_has():
     found = cluster_scores(torch.randn(12, 3), torch.arange(12) % 3)
     for space in ("raw", "raw_sphere", "whitened", "whitened_sphere"):
-        listed = {each for each in SCORES if each.startswith(f"clusters.{space}.")}
+        listed = {each for each in line_names() if each.startswith(f"clusters.{space}.")}
         assert listed == {f"clusters.{space}.{name}" for name in found}
 
 

@@ -155,4 +155,4 @@ def test_top_5_is_left_out_among_five_classes(tmp_path):
     write_report([tmp_path / "few"], tmp_path / "page.html", method="pca")
     text = (tmp_path / "page.html").read_text().partition('id="payload"')[0]
     assert "Accuracy,\xa0%" in text
-    assert "Top 5" not in text
+    assert "Top-5" not in text

@@ -235,9 +235,9 @@ def test_open_hands_the_page_to_the_browser(made, tmp_path, monkeypatch):
 
 
 def test_whatever_is_wrong_with_a_run_the_others_are_shown(made, tmp_path, monkeypatch):
-    from torchlace import inspection
+    from torchlace import evaluation
 
-    real = inspection.inspect
+    real = evaluation.inspect
     reasons = iter([ValueError("odd"), PermissionError("kept out")])
 
     def inspect(path, **options):
@@ -245,7 +245,7 @@ def test_whatever_is_wrong_with_a_run_the_others_are_shown(made, tmp_path, monke
             raise next(reasons)
         return real(path, **options)
 
-    monkeypatch.setattr(inspection, "inspect", inspect)
+    monkeypatch.setattr(evaluation, "inspect", inspect)
     runs = [tmp_path / "bad1", made.runs["lace-0"], tmp_path / "bad2"]
     report = write_report(runs, tmp_path / "report.html", method="pca")
     assert report.shown == ["lace-0"]

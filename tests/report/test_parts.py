@@ -46,6 +46,7 @@ def run(name, wrong=0, first=0, **settings):
         logits=logits,
         temperature=0.5,
         scores=scores,
+        figures=scores,
     )
     return Shown(name, inspection, {})
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from torchlace.inspection import inspect
+from torchlace.evaluation import inspect
 from torchlace.runs import Run, load_run
 from torchlace.runs.seals import BLANK, sealed_text
 from torchlace.training import TrainConfig, train

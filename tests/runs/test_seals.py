@@ -16,7 +16,7 @@ from training.processes import metrics, outcome, torchlace
 from training.rewriting import without_digests
 from training.stopping import StopAfter, StoppedError
 
-from torchlace.inspection import inspect
+from torchlace.evaluation import inspect
 from torchlace.runs.seals import BLANK, read_seal, sealed, sealed_tensors, sealed_text
 from torchlace.training import Run, RunError, TrainConfig, train
 from torchlace.training.checkpoint import load_checkpoint, write_checkpoint

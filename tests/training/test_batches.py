@@ -69,16 +69,14 @@ def test_streamed_batches_are_those_from_memory(workers, memory, files):
     pairs = zip(held.training(order), streamed.training(order), strict=True)
     assert [torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in pairs] == [True] * 3
     pairs = list(zip(held.evaluation(10), streamed.evaluation(10), strict=True))
-    assert [len(labels) for (_, labels), _ in pairs] == [10, 10, 6]
-    for mine, theirs in pairs:
-        assert torch.equal(mine[0], theirs[0])
-        assert torch.equal(mine[1], theirs[1])
+    assert [len(images) for images, _ in pairs] == [10, 10, 6]
+    assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
 def test_evaluation_shows_every_image_once_in_order(memory):
-    parts = list(Batches(memory, INDICES, CPU).evaluation(10))
-    assert torch.equal(torch.cat([images for images, _ in parts]), memory.images[INDICES])
-    assert torch.equal(torch.cat([labels for _, labels in parts]), memory.labels[INDICES])
+    batches = Batches(memory, INDICES, CPU)
+    assert torch.equal(torch.cat([*batches.evaluation(10)]), memory.images[INDICES])
+    assert torch.equal(batches.labels, memory.labels[INDICES])
 
 
 def augmentation(rank=0, world=1, batch=8):

@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load_file
 from training.stopping import StopAfter, StoppedError
 
-from torchlace.inspection import load_run
-from torchlace.runs import Run
+from torchlace.runs import Run, load_run
 from torchlace.training import RunError, Silent, TrainConfig, train
 from torchlace.training.checkpoint import checkpoint_state, load_checkpoint, write_checkpoint
 from torchlace.training.stopping import Progress

@@ -11,20 +11,7 @@ from torchlace.cli.common import number, plain_errors, print_json, print_table, 
 from torchlace.cli.progress import reporting
 
 if TYPE_CHECKING:
-    from torchlace.inspection import Inspection
-
-# Name in JSON, heading, digits; "sil." is the silhouette.
-_COLUMNS = (
-    ("accuracy", "acc. %", 2),
-    ("top5_accuracy", "top-5", 2),
-    ("calibrated_loss", "NLL", 3),
-    ("calibrated_ece", "ECE", 3),
-    ("silhouette", "sil. raw", 3),
-    ("whitened_silhouette", "sil. white", 3),
-    ("epochs", "epochs", 0),
-    ("seconds", "seconds", 1),
-    ("parameters", "params", 0),
-)
+    from torchlace.evaluation import Measure
 
 
 def compare(
@@ -35,11 +22,11 @@ def compare(
 ) -> None:
     """Compare runs in one table: test figures, clusters, cost.
 
-    NLL and ECE are those at the fitted temperature. A run that can't be examined is listed with the
-    reason; the exit code is 1 if none can.
+    Log loss (NLL), Brier score and calibration error (ECE) are at the fitted temperature. A run
+    that can't be examined is listed with the reason; the exit code is 1 if none can.
     """
     with plain_errors():
-        from torchlace.inspection import inspect
+        from torchlace.evaluation import inspect
         from torchlace.runs import RunError
         from torchlace.runs.find import find_runs
 
@@ -48,7 +35,7 @@ def compare(
             for run in find_runs(runs):
                 try:
                     found = inspect(run, device=device, reporter=watcher, root=root)
-                    rows.append({"run": str(run), **_figures(found)})
+                    rows.append({"run": str(run), **_figures(found.figures)})
                 except (RunError, ValueError, OSError, ImportError) as error:
                     rows.append({"run": str(run), "error": str(error)})
     if as_json:
@@ -59,23 +46,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def _figures(found: Inspection) -> dict[str, Any]:
-    scores, clusters = found.scores, found.scores["clusters"]
-    # Among five classes or fewer, every image is.
-    top5 = scores["top5_accuracy"] if len(found.class_names) > 5 else None
-    return {
-        "accuracy": scores["accuracy"],
-        "top5_accuracy": top5,
-        **{name: scores[name] for name in ("calibrated_loss", "calibrated_ece")},
-        "silhouette": clusters.get("raw", {}).get("silhouette"),
-        "whitened_silhouette": clusters.get("whitened", {}).get("silhouette"),
-        **{name: found.result.get(name) for name in ("epochs", "seconds", "parameters")},
-    }
+def _figures(figures: dict[str, Any]) -> dict[str, float | None]:
+    from torchlace.evaluation.measures import figure
+
+    return {each.name: figure(figures, each.name) for each in _compared()}
+
+
+def _compared() -> list[Measure]:
+    from torchlace.evaluation.measures import TRAINING, measures
+
+    return [each for each in (*measures(), *TRAINING) if each.short]
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    ranked = any(row.get("top5_accuracy") is not None for row in rows)
-    columns = [each for each in _COLUMNS if ranked or each[0] != "top5_accuracy"]
+    columns = [each for each in _compared() if any(row.get(each.name) is not None for row in rows)]
     notes: list[str] = []
     table = []
     for row in rows:
@@ -83,7 +67,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             notes.append(f"({len(notes) + 1}) {row['error']}")
             name = f"{name} ({len(notes)})"
-        table.append([name, *(number(row.get(key), digits) for key, _, digits in columns)])
-    print_table("runs on their test images", ["run", *(each[1] for each in columns)], table)
+        values = (each.shown(row.get(each.name)) for each in columns)
+        table.append([name, *map(number, values, (each.digits for each in columns))])
+    headings = (each.short for each in columns)
+    print_table("runs on their test images", ["run", *headings], table)
     for note in notes:
         say(note)

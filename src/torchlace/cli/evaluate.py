@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from torchlace.cli.common import number, plain_errors, print_json, print_table
 from torchlace.cli.progress import reporting
-
-if TYPE_CHECKING:
-    from torchlace.inspection import Inspection
 
 
 def evaluate(
@@ -26,8 +22,9 @@ def evaluate(
 ) -> None:
     """Examine a trained run on its test images, and keep the figures beside it."""
     with plain_errors():
-        from torchlace.evaluation.labels import distinct_names
-        from torchlace.inspection import inspect
+        from torchlace.evaluation import inspect, measures
+        from torchlace.evaluation.measures import CLUSTERS, SPACES, TRAINING
+        from torchlace.evaluation.scores import distinct_names
 
         with reporting() as watcher:
             found = inspect(run, device=device, reporter=watcher, refresh=refresh, root=root)
@@ -38,34 +35,18 @@ def evaluate(
         print_json({"run": str(run), **scores, "classes": classes})
         return
     title = f"{run}: {len(found.labels):,} test images of {Path(found.config.data).name}"
-    print_table(title, ["", "value"], [[name, number(value)] for name, value in _figures(found)])
+    single = [each for each in measures() if not each.name.startswith("clusters.")]
+    single += [each for each in TRAINING if each.name == "temperature"]
+    values = [(each, each.value(found.figures)) for each in single]
+    rows = [[m.heading, number(value, m.digits)] for m, value in values if value is not None]
+    print_table(title, ["", "value"], rows)
     spaces = scores["clusters"]
     if spaces:
         rows = [
-            [name.replace("_", " "), *(number(space[name]) for space in spaces.values())]
-            for name in spaces["raw"]
+            [each.label, *(number(each.value(space), each.digits) for space in spaces.values())]
+            for each in CLUSTERS
         ]
-        columns = [name.replace("_sphere", ", on the sphere") for name in spaces]
+        columns = [SPACES[name] for name in spaces]
         print_table("clusters of the true classes", ["", *columns], rows)
     rows = [[name, number(value, 2)] for name, value in classes.items()]
     print_table("accuracy of each class", ["class", "%"], rows)
-
-
-def _figures(found: Inspection) -> Iterator[tuple[str, Any]]:
-    scores = found.scores
-    yield "accuracy", scores["accuracy"]
-    if len(found.class_names) > 5:  # among five or fewer, every class is
-        yield "top5 accuracy", scores["top5_accuracy"]
-    for name in ("loss", "calibrated_loss", "brier", "calibrated_brier", "ece", "calibrated_ece"):
-        yield name.replace("_", " "), scores[name]
-    yield "temperature", found.temperature
-    for name, angles in scores.get("angles", {}).items():
-        yield f"θ to the {name.replace('_', ' ')} signature, degrees", angles["mean"]
-    yield "homogeneity of the predictions", scores["predicted_homogeneity"]
-    yield "completeness of the predictions", scores["predicted_completeness"]
-    if "whitening" in scores:
-        whitening = scores["whitening"]
-        yield "condition of the background", whitening["condition"]
-        yield "effective dimension of the background", whitening["effective_dimension"]
-        yield "whitened mean, length", whitening["white_mean_norm"]
-        yield "whitened covariance against I", whitening["white_covariance_error"]

@@ -26,7 +26,7 @@ def export(
         path = out or run / ONNX
         if path.suffix != ".onnx":
             raise ValueError(f"--out must end in .onnx, got {path}")
-        from torchlace.export import export_onnx
+        from torchlace.models import export_onnx
         from torchlace.runs import load_run
 
         loaded = load_run(run, "cpu")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from torchlace.runs import LoadedRun, Run
 
-_BATCH = 256
-
 
 def predict(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -101,21 +99,21 @@ def _classify(
     """The top classes of every image, but for those that can't be read."""
     import torch
 
-    from torchlace.evaluation.labels import distinct_names
+    from torchlace.evaluation.scores import distinct_names
+    from torchlace.models.predict import BATCH
+    from torchlace.models.predict import predict as ask
 
     names = distinct_names(loaded.facts["class_names"])
     results = []
-    for start in range(0, len(files), _BATCH):
-        batch, decoded = _decode(loaded.facts, files[start : start + _BATCH], skip_bad)
+    for start in range(0, len(files), BATCH):
+        batch, decoded = _decode(loaded.facts, files[start : start + BATCH], skip_bad)
         if not batch:
             continue
-        with torch.inference_mode():
-            inputs = loaded.prepare(torch.stack(decoded).to(loaded.device))
-            features = loaded.model.embed(inputs)
-            # By the scores: at a high temperature, rounding makes probabilities equal.
-            order = loaded.model.head(features).topk(min(top, len(names)), dim=1).indices
-            values = loaded.model.head.probabilities(features).gather(1, order)
-        for path, chance, chosen in zip(batch, values.tolist(), order.tolist(), strict=True):
+        logits = ask(loaded.model, [torch.stack(decoded)], loaded.prepare).logits
+        # By the logits: at a high temperature, rounding makes probabilities equal.
+        order = logits.topk(min(top, len(names)), dim=1).indices
+        chances = (logits / loaded.model.head.temperature).softmax(dim=1).gather(1, order)
+        for path, chance, chosen in zip(batch, chances.tolist(), order.tolist(), strict=True):
             ranked = [
                 {"class": names[i], "probability": p} for i, p in zip(chosen, chance, strict=True)
             ]

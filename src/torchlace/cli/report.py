@@ -29,7 +29,7 @@ def report(
     A run that can't be shown is listed with the reason; if none can, no page is written.
     """
     with plain_errors():
-        from torchlace.inspection import check_method
+        from torchlace.evaluation import check_method
         from torchlace.report import write_report
         from torchlace.runs.find import find_runs
 

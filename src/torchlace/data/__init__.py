@@ -5,6 +5,7 @@ From a source (:mod:`~torchlace.data.sources`: a name, a pack, a folder or CSV o
 demand. Transforms augment and normalise them for the network.
 """
 
+from torchlace.data.batches import image_batches
 from torchlace.data.check import CheckReport, check_data, contact_sheet
 from torchlace.data.decode import (
     BadImage,
@@ -67,6 +68,7 @@ __all__ = [
     "data_root",
     "decode_image",
     "fetch_data",
+    "image_batches",
     "image_files",
     "import_data",
     "list_data",

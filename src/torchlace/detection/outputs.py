@@ -10,9 +10,9 @@ from sklearn.utils import _safe_indexing, gen_batches
 from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
 
-from torchlace._precision import evaluating
 from torchlace._sklearn import Array, refuse_masked
 from torchlace.heads import Head
+from torchlace.models import predict
 
 
 class Output(NamedTuple):
@@ -41,32 +41,15 @@ def run(model: Any, X: Any, batch_size: int) -> Output:
 
 
 def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
-    head: Any
-    embed: Any
-    if isinstance(model, Head):
-        head, embed = model, nn.Identity()
-    elif hasattr(model, "head") and hasattr(model, "embed"):
-        head, embed = model.head, model.embed
-    else:
-        raise TypeError(
-            f"{type(model).__name__} is neither a torchlace.Classifier nor a head: make one of it, "
-            "tl.Classifier(backbone, head=...)"
-        )
     samples = _samples(X)
-    if head is not model and not samples.is_floating_point():
+    if not (isinstance(model, Head) or samples.is_floating_point()):
         raise TypeError(
             f"images must be floating point and prepared as for training, got {samples.dtype}: of "
             "a trained run, load_run(path).prepare(images); if the network prepares them itself, "
             "images.float()"
         )
-    place = next(model.parameters())
-    parts: list[tuple[Tensor, Tensor]] = []
-    with evaluating(model), torch.no_grad():
-        for batch in samples.split(batch_size):
-            batch = batch.to(place.device, place.dtype)
-            features = embed(batch)
-            parts.append((features.double().cpu(), head(features).double().cpu()))
-    features, logits = (torch.cat(values).numpy() for values in zip(*parts, strict=True))
+    found = predict(model, samples.split(batch_size))
+    features, logits = (values.double().cpu().numpy() for values in found)
     return Output(features, logits, logits.argmax(1))
 
 

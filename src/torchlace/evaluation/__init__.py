@@ -1,12 +1,5 @@
-"""How good a trained model is: figures of merit of logits, features and labels."""
+"""How good a trained model is: figures of merit, and a finished run examined by them."""
 
-from torchlace.evaluation.angles import angle_scores, signature_angles
-from torchlace.evaluation.calibration import (
-    brier_score,
-    calibration_scores,
-    expected_calibration_error,
-    reliability_bins,
-)
 from torchlace.evaluation.clusters import (
     agreement,
     cluster_scores,
@@ -15,26 +8,45 @@ from torchlace.evaluation.clusters import (
     fisher_score,
     kmeans,
 )
-from torchlace.evaluation.embedding import embed
-from torchlace.evaluation.scores import class_accuracies, classification_scores, confusion_matrix
+from torchlace.evaluation.geometry import angle_scores, signature_angles, whitening_scores
+from torchlace.evaluation.inspection import Inspection, inspect
+from torchlace.evaluation.layouts import layout
+from torchlace.evaluation.measures import Measure, measures, register
+from torchlace.evaluation.pictures import Picture, check_method, picture
+from torchlace.evaluation.scores import (
+    brier_score,
+    calibration_scores,
+    class_accuracies,
+    classification_scores,
+    confusion_matrix,
+    expected_calibration_error,
+    reliability_bins,
+)
 from torchlace.evaluation.silhouette import silhouette_samples, silhouette_score
-from torchlace.evaluation.whitening import whitening_scores
 
 __all__ = [
+    "Inspection",
+    "Measure",
+    "Picture",
     "agreement",
     "angle_scores",
     "brier_score",
     "calibration_scores",
+    "check_method",
     "class_accuracies",
     "classification_scores",
     "cluster_scores",
     "confusion_matrix",
     "davies_bouldin",
     "effective_rank",
-    "embed",
     "expected_calibration_error",
     "fisher_score",
+    "inspect",
     "kmeans",
+    "layout",
+    "measures",
+    "picture",
+    "register",
     "reliability_bins",
     "signature_angles",
     "silhouette_samples",

@@ -1,14 +1,18 @@
-"""Figures of merit from logits and labels."""
+"""How good decisions and probabilities are, from logits and labels."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchlace.evaluation.labels import check_labels
+from torchlace._checks import check_count, check_target_shape
+
+BINS = 15
 
 
 def classification_scores(
@@ -58,3 +62,131 @@ def confusion_matrix(logits: Tensor, labels: Tensor) -> Tensor:
     classes = logits.shape[1]
     pairs = labels * classes + logits.argmax(dim=1)
     return torch.bincount(pairs.cpu(), minlength=classes**2).view(classes, classes)
+
+
+def calibration_scores(logits: Tensor, labels: Tensor, temperature: float = 1.0) -> dict[str, Any]:
+    """Brier score, calibration error and reliability bins, before and after the temperature.
+
+    Example:
+        >>> scores = calibration_scores(torch.eye(3) * 9, torch.tensor([0, 1, 1]), temperature=9.0)
+        >>> scores["ece"] > scores["calibrated_ece"]
+        True
+    """
+    before, after = (
+        torch.softmax(logits.double() / divisor, dim=1) for divisor in (1.0, temperature)
+    )
+    bins = {
+        "before": reliability_bins(before, labels),
+        "after": reliability_bins(after, labels),
+    }
+    return {
+        "brier": brier_score(before, labels),
+        "calibrated_brier": brier_score(after, labels),
+        "ece": expected_calibration_error(bins["before"]),
+        "calibrated_ece": expected_calibration_error(bins["after"]),
+        "reliability": bins,
+    }
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean squared distance between probabilities and the truth, summed over classes, in [0, 2].
+
+    Example:
+        >>> brier_score(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([0, 0]))
+        0.25
+    """
+    labels = check_labels(probabilities, labels)
+    chances = probabilities.double()
+    truth = chances.gather(1, labels[:, None])[:, 0]
+    return (chances.square().sum(dim=1) - 2 * truth + 1).mean().item()
+
+
+def reliability_bins(
+    probabilities: Tensor, labels: Tensor, bins: int = BINS
+) -> list[dict[str, Any]]:
+    """Samples sorted into bins of equal width by the probability of the class they were given.
+
+    Returns:
+        For each bin ``lower`` and ``upper`` (a probability on a bound belongs to the bin below it),
+        ``count``, and the mean ``confidence`` and ``accuracy`` of its samples as fractions, None
+        where there are none.
+
+    Example:
+        >>> chances = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
+        >>> reliability_bins(chances, torch.tensor([0, 1]), bins=2)[1]["accuracy"]
+        0.5
+    """
+    labels = check_labels(probabilities, labels)
+    check_count("bins", bins)
+    confidence, chosen = probabilities.double().cpu().max(dim=1)
+    both = torch.stack([confidence, (chosen == labels.cpu()).double()])
+    index = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
+    counts = torch.bincount(index, minlength=bins)
+    means = (both.new_zeros(2, bins).index_add_(1, index, both) / counts).tolist()
+    return [
+        {
+            "lower": number / bins,
+            "upper": (number + 1) / bins,
+            "count": count,
+            "confidence": means[0][number] if count else None,
+            "accuracy": means[1][number] if count else None,
+        }
+        for number, count in enumerate(counts.tolist())
+    ]
+
+
+def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
+    """Mean difference between confidence and accuracy over :func:`reliability_bins`, by count.
+
+    Example:
+        >>> chances = torch.tensor([[0.9, 0.1], [0.7, 0.3]])
+        >>> bins = reliability_bins(chances, torch.tensor([0, 0]), bins=2)
+        >>> round(expected_calibration_error(bins), 6)
+        0.2
+    """
+    filled = [each for each in bins if each["count"]]
+    total = sum(each["count"] for each in filled)
+    gaps = (each["count"] * abs(each["confidence"] - each["accuracy"]) for each in filled)
+    return float(sum(gaps) / total)
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Names of classes with the label behind those that several have, so that none hides another.
+
+    Example:
+        >>> distinct_names(["crane", "gull", "crane"])
+        ['crane (0)', 'gull', 'crane (2)']
+    """
+    found = list(names)
+    while len(counts := Counter(found)) < len(found):
+        found = [
+            f"{name} ({label})" if counts[name] > 1 else name for label, name in enumerate(found)
+        ]
+    return found
+
+
+def check_labels(rows: Tensor, labels: Tensor) -> Tensor:
+    """Labels as int64; raises unless ``rows`` is (N, C) and each label is one of its C classes.
+
+    Labels of another shape would otherwise be stretched to fit, and one that no class has would
+    count as a mistake.
+
+    Example:
+        >>> import torch
+        >>> check_labels(torch.eye(3), torch.tensor([0, 2, 1], dtype=torch.uint8)).dtype
+        torch.int64
+    """
+    if rows.dim() != 2 or not len(rows):
+        raise ValueError(
+            "expected a row of numbers for each of one or more samples, a column for each class, "
+            f"got shape {tuple(rows.shape)}"
+        )
+    check_target_shape(labels, len(rows))
+    classes = rows.shape[1]
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise ValueError(
+            f"labels must lie in 0..{classes - 1}, a column each, got "
+            f"{wrong.unique().tolist()[:5]}; do labels start at 0?"
+        )
+    return labels.long()

@@ -148,7 +148,7 @@ def require_layouts(tasks: Iterable[Task]) -> None:
     Example:
         >>> require_layouts([Task(TrainConfig(), embeddings=("raw-pca-3d",))])
     """
-    from torchlace.evaluation.embedding import require_method
+    from torchlace.evaluation.layouts import require_method
 
     for method in {name.split("-")[1] for task in tasks for name in task.embeddings}:
         require_method(method)  # type: ignore[arg-type]  # checked when it was read

@@ -12,8 +12,8 @@ from typing import Any
 
 from torchlace._checks import check_choice, check_count
 from torchlace._yaml import read_yaml_file, read_yaml_text
+from torchlace.evaluation.measures import line_names
 from torchlace.experiments.experiment import Column, Experiment, Published, Row, check_seeds
-from torchlace.experiments.records import SCORES
 
 _EXPERIMENT = {
     *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
@@ -66,7 +66,7 @@ def _read(name: str, raw: Any, source: str) -> Experiment:
     rows = {n: _row(n, r, source, columns) for n, r in _items(given, "rows", source)}
     for row, column in product(rows.values(), columns.values()):
         where = f"score in column {column.name} of {source} for row {row.name}"
-        check_choice(where, column.score.format(space=row.space), SCORES)
+        check_choice(where, column.score.format(space=row.space), line_names())
     baseline = given.get("baseline")
     if baseline is not None:
         baseline = check_choice(f"baseline in {source}", str(baseline), rows)

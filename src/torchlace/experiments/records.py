@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlace._checks import check_choice
+from torchlace.evaluation.measures import figure, line_scores
 from torchlace.experiments.cells import Task, canonical, read_config, run_name
 from torchlace.experiments.state import State, task_state
 from torchlace.experiments.statistics import unpack_right
@@ -22,21 +23,6 @@ _RESULT = (
     *("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "device", "versions"),
     *("data_digest", "test_loss", "test_calibrated_loss", "test_top5_accuracy", "temperature"),
     *("parameters", "peak_memory_mib", "graph"),
-)
-_EVALUATION = (
-    *("clusters", "predicted_homogeneity", "predicted_completeness", "ece", "calibrated_ece"),
-)
-_SPACES = ("raw", "raw_sphere", "whitened", "whitened_sphere")
-_CLUSTERS = (
-    *("silhouette", "silhouette_cosine", "davies_bouldin", "calinski_harabasz", "fisher"),
-    *("kmeans_homogeneity", "kmeans_completeness", "effective_rank"),
-)
-# The numbers of a line, which tables may show.
-SCORES = (
-    *(name for name in _RESULT if name not in ("device", "versions", "data_digest", "graph")),
-    *("step_ms", "test_images", "last_val_accuracy"),
-    *(name for name in _EVALUATION if name != "clusters"),
-    *(f"clusters.{space}.{score}" for space in _SPACES for score in _CLUSTERS),
 )
 # What a line that says it is finished can't do without.
 _COUNTED = ("test_accuracy", "test_images", "test_right", "data_digest", "seconds")
@@ -64,10 +50,8 @@ class Record:
         if name == "last_val_accuracy":
             curve: list[float] = self.line.get("validation", {}).get("accuracy", [])
             return curve[-1] if curve else None
-        value: Any = self.line
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        return float(value) if isinstance(value, (int, float)) else None
+        found = figure(self.line, name)
+        return None if found is None else float(found)
 
 
 def collect_records(
@@ -130,8 +114,7 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         "accuracy": [round(row["val_accuracy"], 4) for row in history],
     }
     if state is State.DONE and run.evaluation_path.exists():
-        scores = run.read_json(run.evaluation_path)
-        line |= {name: scores[name] for name in _EVALUATION if name in scores}
+        line |= line_scores(run.read_json(run.evaluation_path))
     if state is State.DONE and run.embeddings_path.exists():
         line["embeddings"] = run.read_json(run.embeddings_path)
     return Record(line, str(run.path))

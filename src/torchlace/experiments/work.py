@@ -52,7 +52,7 @@ class _Log(Silent):
 def _examine(job: Job, run: Run) -> None:
     if not job.inspect or (run.evaluation_path.exists() and not job.embeddings):
         return
-    from torchlace.inspection import embedding, inspect
+    from torchlace.evaluation import inspect, picture
 
     found = inspect(run, device=job.config.get("device", "auto"))
     drawn: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def _examine(job: Job, run: Run) -> None:
         space, method, dimension = name.split("-")
         # The names were checked when the experiment was read.
         wanted: Any = {"space": space, "method": method, "dim": int(dimension[0])}
-        result = embedding(found, **wanted)
+        result = picture(found, **wanted)
         drawn[name] = {
             "class_names": list(found.class_names),
             "dim": wanted["dim"],

@@ -1,4 +1,4 @@
-"""Backbone + head = classifier."""
+"""Backbone + head = classifier; what it predicts, and how it is exported."""
 
 from torchlace.models.backbones import (
     Backbone,
@@ -9,13 +9,19 @@ from torchlace.models.backbones import (
     shrink_stem,
 )
 from torchlace.models.classifier import Classifier
+from torchlace.models.export import Served, export_onnx
+from torchlace.models.predict import Prediction, predict
 
 __all__ = [
     "Backbone",
     "Classifier",
+    "Prediction",
+    "Served",
     "SmallCNN",
     "backbone_names",
     "create_backbone",
+    "export_onnx",
+    "predict",
     "register",
     "shrink_stem",
 ]

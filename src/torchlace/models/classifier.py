@@ -83,6 +83,11 @@ class Classifier(nn.Module):
         features: Tensor = self.backbone(images)
         return features
 
+    def outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Features, (N, d), and logits, (N, C)."""
+        features = self.embed(images)
+        return features, self.head(features)
+
     def probabilities(self, images: Tensor) -> Tensor:
         """Class probabilities at the fitted temperature, (N, C)."""
         return self.head.probabilities(self.backbone(images))

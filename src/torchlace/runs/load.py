@@ -75,6 +75,8 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
         prepare = Prepare(facts["mean"], facts["std"], **sizes)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         raise RunError(f"{run.path} is of a model that can't be made here: {error}") from error
+    if config.precision == "64-true":
+        model.double()
     load_weights(run, model)
     return LoadedRun(run, config, facts, model.to(where).eval(), prepare, where)
 

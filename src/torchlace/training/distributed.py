@@ -169,7 +169,8 @@ def shard(model: nn.Module, mesh: Any) -> nn.Module:
         if any(True for _ in part.parameters()) and type(part).forward is not nn.Module.forward:
             fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
+    for method in ("loss", "outputs"):
+        register_fsdp_forward_method(model, method)
     return model
 
 

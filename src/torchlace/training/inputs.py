@@ -16,8 +16,8 @@ from torchlace.data import (
     Augment,
     Images,
     MemoryImages,
-    Prepare,
     data_names,
+    image_batches,
     load_data,
     protocol_transforms,
     stratified_split,
@@ -165,40 +165,18 @@ class Batches:
             for chosen in shares.to(self.device):
                 yield self.cached[chosen], self.labels[chosen]
         else:
-            yield from self._stream(list(shares))
+            for chosen, images in zip(shares, self._stream(list(shares)), strict=True):
+                yield images, self.labels[chosen.to(self.device)]
 
-    def evaluation(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples in order: uint8 images and labels on the device."""
-        shares = torch.arange(len(self)).split(batch)
+    def evaluation(self, batch: int) -> Iterator[Tensor]:
+        """All images in order, uint8, on the device."""
         if self.cached is not None:
-            for chosen in shares:
-                part = slice(int(chosen[0]), int(chosen[-1]) + 1)
-                yield self.cached[part], self.labels[part]
-        else:
-            yield from self._stream(list(shares))
+            return iter(self.cached.split(batch))
+        return self._stream(list(torch.arange(len(self)).split(batch)))
 
-    def _stream(self, shares: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        loader = torch.utils.data.DataLoader(
-            _Decoded(self.images, self.indices, shares),
-            batch_size=None,
-            num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
-        )
-        for chosen, images in zip(shares, loader, strict=True):
-            yield images.to(self.device, non_blocking=True), self.labels[chosen.to(self.device)]
-
-
-class _Decoded(torch.utils.data.Dataset[Tensor]):
-    """Whole batches, decoded in worker processes."""
-
-    def __init__(self, images: Images, indices: Tensor, shares: list[Tensor]) -> None:
-        self.images, self.indices, self.shares = images, indices, shares
-
-    def __len__(self) -> int:
-        return len(self.shares)
-
-    def __getitem__(self, item: int) -> Tensor:
-        return self.images.batch(self.indices[self.shares[item]])
+    def _stream(self, shares: list[Tensor]) -> Iterator[Tensor]:
+        parts = [self.indices[chosen] for chosen in shares]
+        return image_batches(self.images, parts, self.device, self.workers)
 
 
 class Augmentation:
@@ -220,12 +198,6 @@ class Augmentation:
     def start_epoch(self, seed: int, epoch: int) -> None:
         """What is drawn follows from seed and epoch, so that a resumed run draws the same."""
         self.generator.manual_seed(mix(seed, epoch) + 1)
-
-
-def prepared(batches: Batches, prepare: Prepare, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Evaluation batches as the network takes them."""
-    for images, labels in batches.evaluation(batch):
-        yield prepare(images), labels
 
 
 def share(batch: int, rank: int, world: int) -> slice:

@@ -38,7 +38,7 @@ from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
 from torchlace.training.model import Assembly, build_model, compiling
 from torchlace.training.optim import copy_clocks, make_scheduler
-from torchlace.training.scoring import Scoring, accuracy
+from torchlace.training.scoring import Scoring, accuracy, in_single_precision
 from torchlace.training.step import EagerStep, GraphStep
 from torchlace.training.stopping import InterruptedRun, Progress, interruptible
 
@@ -201,7 +201,7 @@ class _Training:
         with checks(False):  # the loss shows it here too, and on every device
             if config.norm_batches:
                 self.scoring.settle(made.evaluated, order[: config.norm_batches])
-            logits, labels = self.scoring.logits(made.evaluated, inputs.held)
+            logits, labels = self.scoring.logits(made.evaluated, inputs.held, fast=True)
         validation = F.cross_entropy(logits, labels).item()
         # The last step may have spoilt what the training loss was still fine with.
         self._check_loss("validation", validation, epoch)
@@ -261,9 +261,10 @@ class _Training:
         self.fabric.barrier()
         evaluated = self.made.evaluated
         load_weights(self.run, evaluated, spread_model)
-        held = self.scoring.calibrate(evaluated)
+        with in_single_precision(evaluated):
+            held = self.scoring.calibrate(evaluated)
+            result = self.scoring.result(evaluated, self.progress, held)
         save_weights(self.run, evaluated, write=self.first)
-        result = self.scoring.result(evaluated, self.progress, held)
         result["graph"] = self.made.graphed
         if self.first:
             self.run.finish(result)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from torchlace import heads
-from torchlace.evaluation import classification_scores
+from torchlace.evaluation.measures import AT_THE_END
+from torchlace.evaluation.scores import classification_scores
+from torchlace.models.predict import BATCH, predict
 from torchlace.runs.run import versions
-from torchlace.training.inputs import Batches, Inputs, prepared
+from torchlace.training.inputs import Batches, Inputs
 from torchlace.training.stopping import Progress
 
 
@@ -25,18 +28,18 @@ class Scoring:
         self.inputs, self.fabric, self.compiled = inputs, fabric, compiled
         self.device: torch.device = fabric.device
 
-    @torch.no_grad()
-    def logits(self, model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor]:
-        """Scores of all images, and their labels."""
-        model.eval()
-        parts, labels, dtype = [], [], next(model.parameters()).dtype
-        for images, targets in prepared(batches, self.inputs.prepare, max(self.inputs.batch, 512)):
-            if self.device.type == "cuda":
-                images = images.contiguous(memory_format=torch.channels_last)
-            with self.fabric.autocast(), self._eagerly():
-                parts.append(model(images.to(dtype)))
-            labels.append(targets)
-        return torch.cat(parts).float(), torch.cat(labels)
+    def logits(
+        self, model: nn.Module, batches: Batches, *, fast: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of all images, and their labels; ``fast`` in the precision of training."""
+        with self._eagerly():
+            found = predict(
+                model,
+                batches.evaluation(max(self.inputs.batch, BATCH) if fast else BATCH),
+                self.inputs.prepare,
+                autocast=self.fabric.autocast if fast else None,
+            )
+        return found.logits, batches.labels
 
     def settle(self, model: nn.Module, order: Tensor) -> None:
         """Give batch normalisation the statistics of the weights as they are, from some batches.
@@ -63,10 +66,7 @@ class Scoring:
         right = (logits.argmax(1) == labels).cpu().numpy()
         scores = classification_scores(logits, labels, temperature)
         return {
-            "test_accuracy": scores["accuracy"],
-            "test_top5_accuracy": scores["top5_accuracy"],
-            "test_loss": scores["loss"],
-            "test_calibrated_loss": scores["calibrated_loss"],
+            **{f"test_{name}": scores[name] for name in AT_THE_END},
             "val_accuracy": held,
             "temperature": temperature,
             "epochs": progress.epoch,
@@ -87,6 +87,20 @@ class Scoring:
             return nullcontext()
         stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
         return stance
+
+
+@contextmanager
+def in_single_precision(model: nn.Module) -> Iterator[None]:
+    """A block with weights of half precision in fp32, as whoever loads the run has them."""
+    dtype = next(model.parameters()).dtype
+    narrow = dtype in (torch.float16, torch.bfloat16)
+    if narrow:
+        model.float()
+    try:
+        yield
+    finally:
+        if narrow:
+            model.to(dtype)
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:

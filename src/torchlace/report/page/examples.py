@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchlace.report.page.measures import percent
-from torchlace.report.page.sentences import confusions
+from torchlace.report.page.sentences import confusions, percent
 
 if TYPE_CHECKING:
     from torchlace.data import Images
-    from torchlace.inspection import Inspection
+    from torchlace.evaluation import Inspection
 
 # An image is uncertain if its two likeliest classes are fewer percentage points apart.
 UNSURE = 20

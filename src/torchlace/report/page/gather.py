@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchlace._reporter import Reporter
-from torchlace.evaluation.embedding import Method
+from torchlace.evaluation.layouts import Method
 from torchlace.experiments.statistics import deviation
 from torchlace.runs import RunError, TrainConfig
 from torchlace.runs.config import EXECUTION
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchlace.data import Images
-    from torchlace.inspection import Embedded, Inspection
+    from torchlace.evaluation import Inspection, Picture
 
 COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
 
@@ -40,7 +40,7 @@ class Shown:
 
     name: str
     inspection: Inspection
-    spheres: dict[str, Embedded]
+    spheres: dict[str, Picture]
 
     @property
     def config(self) -> TrainConfig:
@@ -144,7 +144,7 @@ def gather(
     root: Path | None,
 ) -> tuple[list[Collection], list[Failed]]:
     """Examine runs and sort them by what they were tested on; see ``write_report``."""
-    from torchlace.inspection import inspect
+    from torchlace.evaluation import inspect
 
     shown: list[Shown] = []
     failed: list[Failed] = []
@@ -201,17 +201,17 @@ def _without_common(names: list[str]) -> list[str]:
 
 def _spheres(
     name: str, found: Inspection, method: Method, samples: int, reporter: Reporter
-) -> dict[str, Embedded]:
-    from torchlace.inspection import embedding
+) -> dict[str, Picture]:
+    from torchlace.evaluation import picture
 
     spaces: list[Literal["raw", "whitened"]] = ["raw"]
     if found.whitened is not None:
         spaces.append("whitened")
-    spheres: dict[str, Embedded] = {}
+    spheres: dict[str, Picture] = {}
     for space in spaces:
         reporter.message(f"{name}: laying out {space} features by {method}")
         try:
-            spheres[space] = embedding(
+            spheres[space] = picture(
                 found, space, method, dim=3, samples=samples, reporter=reporter
             )
         except ValueError as error:  # features of fewer than three dimensions, or not finite

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from torchlace.report.page.gather import Collection, Group, Shown
-from torchlace.report.page.measures import percent
 
 
 def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
@@ -36,6 +35,16 @@ def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
         names = ", ".join(group.label for group in groups[2:])
         sentences.append(f"Behind them: {names}, {percent(' to '.join(ends))}.")
     return [*sentences, *_weakness(best.runs[0])]
+
+
+def percent(number: str) -> str:
+    """A number with its sign, which no line separates from it.
+
+    Example:
+        >>> percent("98.9").split()
+        ['98.9', '%']
+    """
+    return f"{number}\u00a0%"
 
 
 def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:

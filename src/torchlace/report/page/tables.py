@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchlace.evaluation.measures import CLUSTERS, SPACES, TRAINING, Measure, measures
 from torchlace.report.page.gather import Collection, Group, Shown, Spread
-from torchlace.report.page.measures import CLUSTERS, QUALITY, SPACES, Column, Measure
+
+_OF_A_RUN = (
+    *("accuracy", "val_accuracy", "best_epoch", "epochs", "temperature", "parameters", "seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column.
+
+    Attributes:
+        name: its heading.
+        about: what the figure means.
+        better: 1 where more is better, -1 where less is, 0 where neither.
+        words: whether it holds words.
+    """
+
+    name: str
+    about: str = ""
+    better: int = 0
+    words: bool = False
 
 
 @dataclass
@@ -43,15 +64,20 @@ class Table:
 
 def comparison_table(collection: Collection, groups: Sequence[Group]) -> Table:
     """Settings side by side, mean ± deviation over their runs."""
-    measures = [each for each in QUALITY if _worthwhile(each, collection)]
-    columns = [_words("Setting"), *(each.column for each in measures), Column("Runs")]
+    runs = collection.runs
+    shown = [
+        each
+        for each in measures()
+        if each.short and any(each.value(run.inspection.figures) is not None for run in runs)
+    ]
+    columns = [_words("Setting"), *map(_column, shown), Column("Runs")]
     several = any(len(group.runs) > 1 for group in groups)
     caption = "Settings compared" if groups[1:] else "Figures of merit"
     if several:
         caption += ": mean ± standard deviation over their runs"
     table = Table(caption, columns)
     for group in groups:
-        cells = [_number(_over_runs(group, each), each.digits) for each in measures]
+        cells = [_number(_over_runs(group, each), each.digits) for each in shown]
         table.rows.append([_text(group.label), *cells, _count(len(group.runs))])
     return table.mark_best()
 
@@ -59,40 +85,29 @@ def comparison_table(collection: Collection, groups: Sequence[Group]) -> Table:
 def runs_table(groups: Sequence[Group], runs: Sequence[Shown]) -> Table:
     """Every run: how it ended, what it took, what it is."""
     labels = {run.name: group.label for group in groups for run in group.runs}
-
-    def result(name: str, digits: int) -> Callable[[Shown], Cell]:
-        return lambda run: _number(run.inspection.result.get(name), digits)
-
+    known = {each.name: each for each in (*measures(), *TRAINING)}
+    shown = [known[name] for name in _OF_A_RUN]
     # A phone shows the first columns: numbers come before what else there is to know.
-    columns: list[tuple[Column, Callable[[Shown], Cell]]] = [
-        (_words("Run"), lambda run: _text(run.name)),
-        (Column("Accuracy,\u00a0%", "Of the test images.", 1), lambda run: _number(run.accuracy)),
-        (Column("Validation,\u00a0%", "At the chosen epoch."), result("val_accuracy", 2)),
-        (Column("Chosen epoch"), lambda run: _count(run.chosen)),
-        (Column("Epochs"), result("epochs", 0)),
-        (
-            Column("Temperature", "Fitted on the validation images."),
-            lambda run: _number(run.inspection.temperature, 3),
-        ),
-        (Column("Parameters"), result("parameters", 0)),
-        (Column("Seconds", "Of training."), result("seconds", 1)),
-        (Column("Seed"), lambda run: _count(run.config.seed)),
-        (_words("Setting"), lambda run: _text(labels[run.name])),
-        (_words("Device"), lambda run: _text(run.inspection.result.get("device", "–"))),
-    ]
-    rows = [[cell(run) for _, cell in columns] for run in runs]
-    return Table("All runs", [column for column, _ in columns], rows).mark_best()
+    columns = [_words("Run"), *map(_column, shown)]
+    columns += [Column("Seed"), _words("Setting"), _words("Device")]
+    table = Table("All runs", columns)
+    for run in runs:
+        figures = {**run.inspection.figures, "best_epoch": run.chosen}
+        row = [_text(run.name), *(_number(each.value(figures), each.digits) for each in shown)]
+        row += [_count(run.config.seed), _text(labels[run.name])]
+        table.rows.append([*row, _text(run.inspection.result.get("device", "–"))])
+    return table.mark_best()
 
 
 def clusters_table(runs: Sequence[Shown]) -> Table:
     """How well classes are separated among the features of every run."""
-    columns = [_words("Run"), _words("Space"), *(each.column for each in CLUSTERS)]
+    columns = [_words("Run"), _words("Space"), *map(_column, CLUSTERS)]
     table = Table("How well the classes are separated", columns)
     for run in runs:
         clusters = run.inspection.scores.get("clusters", {})
         for space, name in SPACES.items():
             if space in clusters:
-                values = [_number(each.of(clusters[space]), each.digits) for each in CLUSTERS]
+                values = [_number(each.value(clusters[space]), each.digits) for each in CLUSTERS]
                 table.rows.append([_text(run.name), _text(name), *values])
     return table.mark_best()
 
@@ -140,16 +155,13 @@ def environment_table(runs: Sequence[Shown], folder: Path) -> Table:
 
 
 def _over_runs(group: Group, measure: Measure) -> Spread | None:
-    values = [measure.of(run.inspection.scores) for run in group.runs]
+    values = [measure.value(run.inspection.figures) for run in group.runs]
     known = [value for value in values if value is not None]
     return Spread(known) if len(known) == len(values) else None
 
 
-def _worthwhile(measure: Measure, collection: Collection) -> bool:
-    """Whether a measure says anything: among five classes, every image is in the top 5."""
-    if measure.path == ("top5_accuracy",) and len(collection.class_names) <= 5:
-        return False
-    return any(measure.of(run.inspection.scores) is not None for run in collection.runs)
+def _column(measure: Measure) -> Column:
+    return Column(measure.heading, f"{measure.about}.", measure.better)
 
 
 def _words(name: str) -> Column:

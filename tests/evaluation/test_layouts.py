@@ -5,7 +5,7 @@ import pytest
 import torch
 from evaluation.clouds import cloud
 
-from torchlace.evaluation import embed, silhouette_score
+from torchlace.evaluation import layout, silhouette_score
 from torchlace.functional import unit
 
 
@@ -19,7 +19,7 @@ def points_and_labels():
 def test_classes_that_are_apart_stay_apart(points_and_labels, method, dim):
     pytest.importorskip({"tsne": "openTSNE", "umap": "umap"}[method])
     points, labels = points_and_labels
-    found = embed(points, method, dim)
+    found = layout(points, method, dim)
     assert (found.shape, found.dtype) == ((100, dim), np.float32)
     assert silhouette_score(torch.from_numpy(found), labels) > 0.6
 
@@ -28,10 +28,10 @@ def test_classes_that_are_apart_stay_apart(points_and_labels, method, dim):
 def test_the_seed_decides_the_picture(points_and_labels, method):
     pytest.importorskip({"tsne": "openTSNE", "umap": "umap", "pca": "sklearn"}[method])
     points, _ = points_and_labels
-    first = embed(points, method, seed=3)
-    assert np.array_equal(first, embed(points, method, seed=3))
+    first = layout(points, method, seed=3)
+    assert np.array_equal(first, layout(points, method, seed=3))
     if method != "pca":
-        assert not np.array_equal(first, embed(points, method, seed=4))
+        assert not np.array_equal(first, layout(points, method, seed=4))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -41,7 +41,7 @@ def test_principal_components(points_and_labels, metric):
     centred = rows - rows.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     expected = (centred @ directions[:2].T).abs().numpy()
-    found = np.abs(embed(points, "pca", metric=metric))
+    found = np.abs(layout(points, "pca", metric=metric))
     assert np.allclose(found, expected, atol=1e-5)
 
 
@@ -50,19 +50,19 @@ def test_the_cosine_is_blind_to_lengths(points_and_labels):
     points, _ = points_and_labels
     # Powers of two, so that directions are the same to the last bit.
     lengths = 2.0 ** (torch.arange(100) % 5)
-    assert np.array_equal(embed(points), embed(points * lengths[:, None]))
+    assert np.array_equal(layout(points), layout(points * lengths[:, None]))
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 def test_the_sphere_has_radius_one(points_and_labels, dim):
-    found = embed(points_and_labels[0], "pca", dim, sphere=True)
+    found = layout(points_and_labels[0], "pca", dim, sphere=True)
     assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
 def test_progress_reaches_the_end(points_and_labels):
     pytest.importorskip("openTSNE")
     told = []
-    embed(points_and_labels[0], dim=3, progress=lambda *step: told.append(step))
+    layout(points_and_labels[0], dim=3, progress=lambda *step: told.append(step))
     assert told[-1] == (750, 750)
     assert told == sorted(told)
 
@@ -70,7 +70,7 @@ def test_progress_reaches_the_end(points_and_labels):
 def test_arrays_and_few_points():
     pytest.importorskip("openTSNE")
     points = np.random.default_rng(0).normal(size=(6, 4))
-    assert np.isfinite(embed(points)).all()
+    assert np.isfinite(layout(points)).all()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_arrays_and_few_points():
 )
 def test_what_can_t_be_laid_out_is_said(points, options, message):
     with pytest.raises(ValueError, match=message):
-        embed(points, **options)
+        layout(points, **options)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_what_can_t_be_laid_out_is_said(points, options, message):
 def test_a_missing_package_says_how_to_get_it(module, method, message, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=message):
-        embed(torch.rand(9, 4), method)
+        layout(torch.rand(9, 4), method)

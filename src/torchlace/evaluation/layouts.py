@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice
-from torchlace.evaluation.threads import threads_like_torch
+from torchlace.evaluation.clusters import threads_like_torch
 from torchlace.functional import unit
 
 Method = Literal["tsne", "pca", "umap"]
@@ -26,7 +26,7 @@ _ITERATIONS = {"early_exaggeration_iter": 250, "n_iter": 500}
 _EVERY = 25
 
 
-def embed(
+def layout(
     points: Tensor | npt.NDArray[Any],
     method: Method = "tsne",
     dim: Literal[2, 3] = 2,
@@ -34,7 +34,6 @@ def embed(
     sphere: bool = False,
     metric: Literal["cosine", "euclidean"] = "cosine",
     progress: Progress | None = None,
-    n_jobs: int | None = None,
 ) -> Array:
     """Lay points out in two or three dimensions; the same seed gives the same picture.
 
@@ -48,13 +47,12 @@ def embed(
         metric: ``"cosine"`` or ``"euclidean"``; principal components see unit vectors in the first
             case.
         progress: called with iterations done and in all, by t-SNE.
-        n_jobs: threads of t-SNE; those of torch by default.
 
     Returns:
         (N, dim), fp32.
 
     Example:
-        >>> embed(torch.eye(6), method="pca").shape
+        >>> layout(torch.eye(6), method="pca").shape
         (6, 2)
     """
     check_choice("method", method, _METHODS)
@@ -63,9 +61,8 @@ def embed(
     _check_points(rows, dim)
     if metric == "cosine":
         rows = unit(rows)
-    threads = n_jobs or torch.get_num_threads()
-    with threads_like_torch(threads):
-        placed = _METHODS[method](rows.numpy(), dim, seed, metric, progress, threads)
+    with threads_like_torch():
+        placed = _METHODS[method](rows.numpy(), dim, seed, metric, progress)
     result = torch.from_numpy(np.array(placed, dtype=np.float32))
     if sphere:
         result = unit(result - result.mean(0))
@@ -88,12 +85,12 @@ def require_method(method: Method) -> None:
 
 
 def _tsne(
-    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
+    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None
 ) -> npt.NDArray[Any]:
     package = _package("tsne")
     calls = 0
 
-    def step(iteration: int, error: float, embedding: Any) -> None:
+    def step(iteration: int, error: float, placed: Any) -> None:
         nonlocal calls
         calls += 1
         if progress is not None:
@@ -109,7 +106,7 @@ def _tsne(
         perplexity=min(30, (len(rows) - 1) / 3),
         metric=metric,
         random_state=seed,
-        n_jobs=threads,
+        n_jobs=torch.get_num_threads(),
         **_ITERATIONS,
         **options,
     )
@@ -117,7 +114,7 @@ def _tsne(
 
 
 def _pca(
-    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
+    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None
 ) -> npt.NDArray[Any]:
     _package("pca")
     from sklearn.decomposition import PCA
@@ -126,7 +123,7 @@ def _pca(
 
 
 def _umap(
-    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None, threads: int
+    rows: Array, dim: int, seed: int, metric: str, progress: Progress | None
 ) -> npt.NDArray[Any]:
     package = _package("umap")
     # Only one thread gives the same picture twice.

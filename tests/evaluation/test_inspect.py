@@ -2,13 +2,13 @@ import json
 
 import pytest
 import torch
-from inspection.runs import CASES, copied, trained
+from evaluation.runs import CASES, copied, trained
 from sklearn import metrics
 from torch.nn import functional as F
 
-from torchlace.evaluation import silhouette_score
+from torchlace.evaluation import inspect, silhouette_score
 from torchlace.heads import LACE, Joint
-from torchlace.inspection import inspect, load_run
+from torchlace.runs import load_run
 from torchlace.training import Run
 
 SINGLE_BACKGROUND = [
@@ -139,9 +139,9 @@ def test_heads_with_a_background_for_each_class(name):
 
 def test_a_class_without_test_images_has_no_accuracy(tmp_path, monkeypatch):
     from torchlace.data import ImageData, MemoryImages
-    from torchlace.inspection import extraction
+    from torchlace.evaluation import kept
 
-    real = extraction.read_data
+    real = kept.read_data
 
     def without_nines(loaded, root):
         data = real(loaded, root)
@@ -149,7 +149,7 @@ def test_a_class_without_test_images_has_no_accuracy(tmp_path, monkeypatch):
         test = MemoryImages(data.test.images[keep], data.test.labels[keep])
         return ImageData(data.name, data.train, test, data.class_names, data.mirror, "other")
 
-    monkeypatch.setattr(extraction, "read_data", without_nines)
+    monkeypatch.setattr(kept, "read_data", without_nines)
     found = inspect(copied("lace", tmp_path), device="cpu")
     assert found.scores["class_accuracy"][9] is None
     assert None not in found.scores["class_accuracy"][:9]
@@ -159,9 +159,9 @@ def test_a_class_without_test_images_has_no_accuracy(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_images_for_clusters(count, tmp_path, monkeypatch):
     from torchlace.data import ImageData, MemoryImages
-    from torchlace.inspection import extraction
+    from torchlace.evaluation import kept
 
-    real = extraction.read_data
+    real = kept.read_data
 
     def few(loaded, root):
         data = real(loaded, root)
@@ -170,7 +170,7 @@ def test_too_few_images_for_clusters(count, tmp_path, monkeypatch):
         test = MemoryImages(data.test.images[chosen], data.test.labels[chosen])
         return ImageData(data.name, data.train, test, data.class_names, data.mirror, "other")
 
-    monkeypatch.setattr(extraction, "read_data", few)
+    monkeypatch.setattr(kept, "read_data", few)
     found = inspect(copied("lace", tmp_path), device="cpu")
     assert found.scores["clusters"] == {}
     assert len(found.features) == count

@@ -3,21 +3,20 @@ import sys
 import numpy as np
 import pytest
 import torch
-from inspection.runs import copied, trained
+from evaluation.runs import copied, trained
 
-from torchlace.evaluation import embedding as layouts
-from torchlace.inspection import check_method, embedding, embeddings, inspect
+from torchlace.evaluation import check_method, inspect, layouts, picture, pictures
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    real, seen = layouts.embed, []
+    real, seen = layouts.layout, []
 
     def counted(points, *arguments, **options):
         seen.append(len(points))
         return real(points, *arguments, **options)
 
-    monkeypatch.setattr(embeddings, "embed", counted)
+    monkeypatch.setattr(pictures, "layout", counted)
     return seen
 
 
@@ -30,19 +29,19 @@ def test_every_run_shows_the_same_images(tmp_path):
     drawn = []
     for name in ("lace", "softmax"):
         found = inspect(copied(name, tmp_path), device="cpu")
-        drawn.append(embedding(found, method="pca", samples=100).indices)
+        drawn.append(picture(found, method="pca", samples=100).indices)
         counts = found.labels[drawn[-1]].bincount(minlength=10)
         assert counts.min() >= 9
         assert counts.max() <= 11
     assert np.array_equal(*drawn)
     assert len(drawn[0]) == 100
-    other = embedding(found, method="pca", samples=100, seed=1).indices
+    other = picture(found, method="pca", samples=100, seed=1).indices
     assert not np.array_equal(drawn[0], other)
 
 
 def test_images_and_signatures_are_laid_out_together(found, calls):
     for dim in (2, 3):
-        result = embedding(found, method="pca", dim=dim)
+        result = picture(found, method="pca", dim=dim)
         assert np.array_equal(result.indices, np.arange(359))
         assert result.points.shape == (359, dim)
         assert result.signatures.shape == (10, dim)
@@ -56,32 +55,32 @@ def test_images_and_signatures_are_laid_out_together(found, calls):
 def test_signatures_lie_with_their_class(space, tmp_path):
     pytest.importorskip("openTSNE")
     found = inspect(trained("lace", epochs=6), device="cpu")
-    result = embedding(found, space, dim=3)
+    result = picture(found, space, dim=3)
     points, signatures = torch.from_numpy(result.points), torch.from_numpy(result.signatures)
     nearest = torch.cdist(points, signatures).argmin(1)
     assert (nearest == found.labels).double().mean() > 0.7
 
 
 def test_a_picture_is_kept_while_it_is_current(found, calls):
-    first = embedding(found, method="pca", samples=50)
-    again = embedding(found, method="pca", samples=50)
+    first = picture(found, method="pca", samples=50)
+    again = picture(found, method="pca", samples=50)
     assert len(calls) == 1
     for name in ("indices", "points", "signatures"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
-    embedding(found, method="pca", samples=60)
-    embedding(found, method="pca", samples=60, seed=1)
-    embedding(found, space="whitened", method="pca", samples=60, seed=1)
+    picture(found, method="pca", samples=60)
+    picture(found, method="pca", samples=60, seed=1)
+    picture(found, space="whitened", method="pca", samples=60, seed=1)
     assert len(calls) == 4
     names = {path.name for path in found.path.glob("embedding*")}
     assert names == {"embedding-raw-pca-2d.npz", "embedding-whitened-pca-2d.npz"}
 
 
 def test_damaged_pictures_are_made_anew(found, calls):
-    first = embedding(found, method="pca")
+    first = picture(found, method="pca")
     path = found.path / "embedding-raw-pca-2d.npz"
     for content in (path.read_bytes()[:200], b"", b"nothing"):
         path.write_bytes(content)
-        assert np.array_equal(first.points, embedding(found, method="pca").points)
+        assert np.array_equal(first.points, picture(found, method="pca").points)
     assert len(calls) == 4
 
 
@@ -96,7 +95,7 @@ def test_progress_is_told(found):
         def progress(self, what, done, total):
             told.append((what, done, total))
 
-    embedding(found, samples=40, reporter=Watcher())
+    picture(found, samples=40, reporter=Watcher())
     assert told[-1] == ("tsne, raw", 750, 750)
 
 
@@ -104,12 +103,12 @@ def test_progress_is_told(found):
 def test_no_background_no_whitened_space(name):
     found = inspect(trained(name), device="cpu")
     with pytest.raises(ValueError, match='use space="raw"'):
-        embedding(found, space="whitened")
+        picture(found, space="whitened")
 
 
 def test_an_unknown_space_is_named(found):
     with pytest.raises(ValueError, match="did you mean 'whitened'"):
-        embedding(found, space="whitend")
+        picture(found, space="whitend")
 
 
 @pytest.mark.parametrize(

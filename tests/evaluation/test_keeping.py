@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from inspection.runs import copied
+from evaluation.runs import copied
 from safetensors.torch import load_file
 from training.rewriting import rewrite_json
 
 from torchlace.data import MissingDataError
-from torchlace.inspection import embedding, extraction, inspect
+from torchlace.evaluation import inspect, kept, picture
 from torchlace.runs.seals import BLANK, read_seal, sealed_text
 from torchlace.training import Run, RunError
 
@@ -36,13 +36,13 @@ def run(tmp_path):
 @pytest.fixture
 def passes(monkeypatch):
     """Counts the passes through the network."""
-    real, calls = extraction._pass_through, []
+    real, calls = kept._pass_through, []
 
     def counted(*arguments):
         calls.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(extraction, "_pass_through", counted)
+    monkeypatch.setattr(kept, "_pass_through", counted)
     return calls
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_may_only_be_read_is_examined_all_the_same(run, number, monke
     monkeypatch.setattr(Path, "open", refuse)
     notes = Notes()
     found = inspect(run, device="cpu", reporter=notes)
-    embedding(found, method="pca", reporter=notes)
+    picture(found, method="pca", reporter=notes)
     assert contents(run) == before
     names = ("features.safetensors", "evaluation.json", "embedding-raw-pca-2d.npz")
     for name, line in zip(names, notes.lines, strict=True):
@@ -151,7 +151,7 @@ def test_damaged_files_are_made_anew(run, name, damage):
 
 def test_other_data_are_noted_and_examined_anew(run, passes, monkeypatch):
     inspect(run, device="cpu")
-    real = extraction.read_data
+    real = kept.read_data
 
     def changed(loaded, root):
         data = real(loaded, root)
@@ -159,7 +159,7 @@ def test_other_data_are_noted_and_examined_anew(run, passes, monkeypatch):
             data.name, data.train, data.train, data.class_names, data.mirror, "another digest"
         )
 
-    monkeypatch.setattr(extraction, "read_data", changed)
+    monkeypatch.setattr(kept, "read_data", changed)
     notes = Notes()
     found = inspect(run, device="cpu", reporter=notes)
     assert notes.lines == ["note: the data differ from those the run was trained on"]
@@ -172,7 +172,7 @@ def test_without_the_data_what_was_kept_is_used(run, monkeypatch):
         raise MissingDataError("there are no digits")
 
     first = inspect(run, device="cpu")
-    monkeypatch.setattr(extraction, "read_data", missing)
+    monkeypatch.setattr(kept, "read_data", missing)
     notes = Notes()
     assert inspect(run, device="cpu", reporter=notes).scores == first.scores
     assert notes.lines == [

@@ -8,7 +8,7 @@ from training.processes import torchlace
 
 import torchlace as tl
 from torchlace.data import Prepare
-from torchlace.export import Served, export_onnx
+from torchlace.models import Served, export_onnx
 
 HEADS = ["lace", "softmax", "arcface", "lace-published"]
 

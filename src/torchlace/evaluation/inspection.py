@@ -10,21 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlace.evaluation import (
-    agreement,
-    angle_scores,
+from torchlace._reporter import Reporter
+from torchlace.evaluation.clusters import agreement, cluster_scores
+from torchlace.evaluation.geometry import Spaces, angle_scores, spaces, whitening_scores
+from torchlace.evaluation.kept import Extracted, extract, keep, kept
+from torchlace.evaluation.measures import own
+from torchlace.evaluation.scores import (
     calibration_scores,
     class_accuracies,
     classification_scores,
-    cluster_scores,
     confusion_matrix,
-    whitening_scores,
 )
 from torchlace.functional import unit
-from torchlace.inspection.extraction import Extracted, extract
-from torchlace.inspection.keeping import keep, kept
-from torchlace.inspection.spaces import Spaces, spaces
-from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.heads import Head
 from torchlace.runs import Run, TrainConfig, load_run
 from torchlace.runs.readers import read_object
 from torchlace.runs.run import versions
@@ -54,6 +52,7 @@ class Inspection:
         signatures: class vectors where features are compared, (C, k): whitened for LACE.
         raw_signatures: where these lie among the features, (C, d); the lengths are those of a
             typical sample, since cosines don't have any.
+        head: the trained head, in evaluation mode.
         temperature: what logits are divided by for probabilities.
         scores: what evaluation.json says; docs/evaluation.md explains every figure.
         key: digests of weights and data that all this belongs to.
@@ -71,16 +70,30 @@ class Inspection:
     whitened: Tensor | None
     signatures: Tensor
     raw_signatures: Tensor
+    head: Head
     temperature: float
     scores: dict[str, Any]
     key: dict[str, str]
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Calibrated probabilities of the classes, (N, C), fp64."""
+        return (self.logits.double() / self.temperature).softmax(dim=1)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What measures find their values in: result.json and the scores, if they say anything."""
+        found = {**self.result, **self.scores}
+        if len(self.class_names) <= 5:  # every class is among the first five
+            del found["top5_accuracy"]
+        return found
 
 
 def inspect(
     path: Path | str | Run,
     *,
     device: str = "auto",
-    reporter: Watcher | None = None,
+    reporter: Reporter | None = None,
     refresh: bool = False,
     root: Path | None = None,
 ) -> Inspection:
@@ -91,31 +104,27 @@ def inspect(
     Args:
         path: a run directory.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
-        reporter: told of progress; see :class:`Watcher`.
+        reporter: told of progress; see :class:`~torchlace.training.Reporter`.
         refresh: compute everything anew.
         root: where packs of data lie, if not where the run's settings say.
 
     Raises:
         RunError: where the run is unfinished, damaged or of another version.
     """
-    watcher = reporter or Quiet()
+    reporter = reporter or Reporter()
     run = path if isinstance(path, Run) else Run(path)
     run.settings()  # first, since a folder without a run is not an unfinished run
     result, history = run.result(), run.history()
     loaded = load_run(run, device)
-    found = extract(loaded, watcher, root=root, refresh=refresh)
+    found = extract(loaded, reporter, root=root, refresh=refresh)
     # The figures need fp64, which not every kind of device has.
     where = loaded.device if loaded.device.type == "cuda" else torch.device("cpu")
     head = loaded.model.head.to(where)
     seen = spaces(head, found.features.to(where))
     temperature = float(head.temperature)
-    scores = None if refresh else _kept(run, found.key, watcher)
-    if scores is None:
-        scores = _finite(_scores(found, seen, temperature, watcher))
-        scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
-        keep(run.evaluation_path, [run.json_content(scores)], watcher)
-    _compare(scores, run, result, loaded.facts, watcher)
-    return Inspection(
+    before = None if refresh else _kept(run, found.key, reporter)
+    scores = before or _scores(found, seen, temperature, reporter)
+    inspection = Inspection(
         path=run.path,
         config=loaded.config,
         facts=loaded.facts,
@@ -128,16 +137,34 @@ def inspect(
         whitened=None if seen.whitened is None else seen.whitened.cpu(),
         signatures=seen.signatures.cpu(),
         raw_signatures=seen.raw_signatures.cpu(),
+        head=head.cpu(),
         temperature=temperature,
         scores=scores,
         key=found.key,
     )
+    added = _add_own(inspection)
+    if added or before is None:
+        scores["made_from"] = {"format": FORMAT, **found.key, "versions": versions()}
+        keep(run.evaluation_path, [run.json_content(scores)], reporter)
+    _compare(inspection, run, reporter)
+    return inspection
 
 
-def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher) -> dict[str, Any]:
+def _add_own(inspection: Inspection) -> bool:
+    """Compute the measures that users registered, but those kept from before; whether any."""
+    added = [each for each in own() if each.name not in inspection.scores]
+    for each in added:
+        value = None if each.compute is None else each.compute(inspection)
+        inspection.scores[each.name] = _finite(None if value is None else float(value))
+    return bool(added)
+
+
+def _scores(
+    found: Extracted, seen: Spaces, temperature: float, reporter: Reporter
+) -> dict[str, Any]:
     device = seen.cosines.device
     features, labels = found.features.to(device), found.labels.to(device)
-    scores = {
+    scores: dict[str, Any] = {
         **classification_scores(found.logits, found.labels, temperature),
         **calibration_scores(found.logits, found.labels, temperature),
         "class_accuracy": class_accuracies(found.logits, found.labels),
@@ -154,16 +181,17 @@ def _scores(found: Extracted, seen: Spaces, temperature: float, watcher: Watcher
         points = {}
     for number, (name, each) in enumerate(points.items(), start=1):
         scores["clusters"][name] = cluster_scores(each, labels)
-        watcher.progress("clusters", number, len(points))
+        reporter.progress("clusters", number, len(points))
     predicted = agreement(found.logits.argmax(dim=1), found.labels)
     scores["predicted_homogeneity"], scores["predicted_completeness"] = predicted
     if seen.whitened is not None and seen.factor is not None:
         scores["whitening"] = whitening_scores(seen.factor, seen.whitened)
-    return scores
+    plain: dict[str, Any] = _finite(scores)
+    return plain
 
 
-def _kept(run: Run, key: dict[str, str], watcher: Watcher) -> dict[str, Any] | None:
-    content = kept(run, run.evaluation_path, watcher)
+def _kept(run: Run, key: dict[str, str], reporter: Reporter) -> dict[str, Any] | None:
+    content = kept(run, run.evaluation_path, reporter)
     try:
         scores = read_object(content.decode()) if content else {}
         made = dict(scores["made_from"])
@@ -174,18 +202,12 @@ def _kept(run: Run, key: dict[str, str], watcher: Watcher) -> dict[str, Any] | N
     return scores if {name: made.get(name) for name in wanted} == wanted else None
 
 
-def _compare(
-    scores: dict[str, Any],
-    run: Run,
-    result: dict[str, Any],
-    facts: dict[str, Any],
-    watcher: Watcher,
-) -> None:
+def _compare(found: Inspection, run: Run, reporter: Reporter) -> None:
     """Say so where the accuracy is not the one that the run ended with."""
-    here, then = scores["accuracy"], result["test_accuracy"]
-    same_data = scores["made_from"]["data"] == facts["data_digest"]
+    here, then = found.scores["accuracy"], found.result["test_accuracy"]
+    same_data = found.key["data"] == found.facts["data_digest"]
     if same_data and abs(here - then) > _ROUNDING:
-        watcher.message(
+        reporter.message(
             f"note: the accuracy is {here:.4f} % here and {then:.4f} % in {run.result_path.name}; "
             "another device or precision changes a few decisions, anything else should not"
         )

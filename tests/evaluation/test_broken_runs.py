@@ -1,8 +1,9 @@
 import pytest
-from inspection.runs import copied
+from evaluation.runs import copied
 from training.rewriting import rewrite_json, rewrite_settings
 
-from torchlace.inspection import inspect, load_run
+from torchlace.evaluation import inspect
+from torchlace.runs import load_run
 from torchlace.runs.seals import BLANK, sealed, sealed_text
 from torchlace.training import Run, RunError
 

@@ -1,4 +1,4 @@
-"""Features and signatures of a run laid out together, kept beside it."""
+"""Pictures of a run: features and signatures laid out together, kept beside it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
+from torchlace._reporter import Reporter
 from torchlace.data import stratified_split
-from torchlace.evaluation.embedding import Method, embed, require_method
-from torchlace.inspection.inspection import Inspection
-from torchlace.inspection.keeping import keep, kept
-from torchlace.inspection.watching import Quiet, Watcher
+from torchlace.evaluation.inspection import Inspection
+from torchlace.evaluation.kept import keep, kept
+from torchlace.evaluation.layouts import Method, layout, require_method
 from torchlace.runs import Run, seals
 from torchlace.runs.files import embedding_file
 
@@ -28,14 +28,14 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Embedded:
+class Picture:
     """Where test images and class signatures lie in a picture.
 
     Attributes:
         indices: which images of the test split, (M,), ascending; the same for every run on the same
             data.
         points: (M, dim), fp32; on the unit sphere for three dimensions.
-        signatures: (C, dim), embedded together with the points.
+        signatures: (C, dim), laid out together with the points.
     """
 
     indices: npt.NDArray[np.int64]
@@ -43,21 +43,21 @@ class Embedded:
     signatures: npt.NDArray[np.float32]
 
 
-def embedding(
+def picture(
     inspection: Inspection,
     space: Literal["raw", "whitened"] = "raw",
     method: Method = "tsne",
     dim: Literal[2, 3] = 2,
     samples: int = 5000,
     seed: int = 0,
-    reporter: Watcher | None = None,
-) -> Embedded:
+    reporter: Reporter | None = None,
+) -> Picture:
     """Lay out a stratified draw of the test images and the signatures, by cosines.
 
     Args:
         inspection: of the run.
         space: the features as they are, or whitened.
-        method: as in :func:`torchlace.evaluation.embed`.
+        method: as in :func:`torchlace.evaluation.layout`.
         dim: 2, or 3 for the unit sphere.
         samples: how many images, at most.
         seed: of the draw and of the layout.
@@ -70,21 +70,21 @@ def embedding(
     points, signatures = _space(inspection, space)
     path = _path(inspection.path, space, method, dim)
     key = {**inspection.key, "format": FORMAT, "samples": samples, "seed": seed}
-    watcher = reporter or Quiet()
-    before = _kept(inspection.path, path, key, watcher)
+    reporter = reporter or Reporter()
+    before = _kept(inspection.path, path, key, reporter)
     if before is not None:
         return before
     indices = draw(inspection.labels, samples, seed)
-    placed = embed(
+    placed = layout(
         torch.cat([points[indices], signatures]),
         method,
         dim,
         seed,
         sphere=dim == 3,
-        progress=lambda done, total: watcher.progress(f"{method}, {space}", done, total),
+        progress=lambda done, total: reporter.progress(f"{method}, {space}", done, total),
     )
-    found = Embedded(indices.numpy(), placed[: len(indices)], placed[len(indices) :])
-    keep(path, _packed(found, key), watcher)
+    found = Picture(indices.numpy(), placed[: len(indices)], placed[len(indices) :])
+    keep(path, _packed(found, key), reporter)
     return found
 
 
@@ -130,19 +130,19 @@ def _space(inspection: Inspection, space: str) -> tuple[Tensor, Tensor]:
     return inspection.whitened, inspection.signatures
 
 
-def _packed(found: Embedded, key: dict[str, Any]) -> Iterable[seals.Buffer]:
+def _packed(found: Picture, key: dict[str, Any]) -> Iterable[seals.Buffer]:
     content = io.BytesIO()
     text = np.frombuffer(json.dumps(key).encode(), np.uint8)
     np.savez_compressed(content, key=text, **vars(found))
     return seals.sealed(content.getbuffer())
 
 
-def _kept(run: Path, path: Path, key: dict[str, Any], watcher: Watcher) -> Embedded | None:
-    content = kept(Run(run), path, watcher)
+def _kept(run: Path, path: Path, key: dict[str, Any], reporter: Reporter) -> Picture | None:
+    content = kept(Run(run), path, reporter)
     try:
         with np.load(io.BytesIO(content or b"")) as parts:
             if json.loads(parts["key"].tobytes()) != key:
                 return None
-            return Embedded(parts["indices"], parts["points"], parts["signatures"])
+            return Picture(parts["indices"], parts["points"], parts["signatures"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None  # absent or of another kind: made anew
