@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlace.backgrounds import ClasswiseBackground
 from torchlace.evaluation.scores import check_labels
 from torchlace.functional import cosine
 from torchlace.heads import LACE, Head, Joint
@@ -55,7 +54,7 @@ def spaces(head: Head, features: Tensor) -> Spaces:
     directions = head.signatures.double()
     if head.signature_space == "whitened":
         directions = directions @ torch.linalg.pinv(factor)
-    if isinstance(background, ClasswiseBackground):
+    if background.per_class:
         origin = background.mean.double().mean(0)
         raw = _among(features.double() - origin, origin, directions, directions)
         return Spaces(cosines, raw, raw)
