@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from torchlace._imports import require_imported
 from torchlace._text import setting
 from torchlace._values import check_choice, check_count, check_number
 from torchlace._yaml import read_yaml_file
@@ -16,7 +17,7 @@ from torchlace.runs.earlier import is_earlier, translated
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
-    | {"workers", "loggers"}
+    | {"workers", "loggers", "imports"}
 )
 DATA, MODEL, LEARNING = "The data", "The network", "How it learns"
 JUDGING, PLACE = "What it is judged by", "Where and how it computes"
@@ -194,6 +195,9 @@ class TrainConfig:
     loggers: tuple[str, ...] = option(
         (), "Beyond CSV and TensorBoard: wandb, mlflow.", PLACE, choices=("wandb", "mlflow")
     )
+    imports: tuple[str, ...] = option(
+        (), "Files of Python (.py) or modules that register heads, data sets and the like.", MODEL
+    )
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -223,7 +227,7 @@ class TrainConfig:
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values, ready for YAML."""
         values = dataclasses.asdict(self)
-        return {**values, "loggers": list(self.loggers)}
+        return {**values, "loggers": list(self.loggers), "imports": list(self.imports)}
 
     def placed(self) -> TrainConfig:
         """The same settings with absolute paths of data, so that they hold from any folder."""
@@ -261,28 +265,42 @@ class TrainConfig:
         """Read settings from a YAML file, such as a run's config.yaml; ``overrides`` win.
 
         Of ``head_options`` those that are named win and the others stay, unless ``head`` is another
-        one: then the file's say nothing about it.
+        one: then the file's say nothing about it. ``imports`` add to the file's; of a run's
+        config.yaml, they must have been imported already (:func:`torchlace.import_code`).
         """
-        values = read_yaml(Path(path))
+        values, facts = read_yaml(Path(path))
+        here = require_imported(f"the run of {path}", facts.get("imports", {}))
+        here += overrides.pop("imports", ())
         head = values.get("head", cls.head)
         if overrides.get("head", head) != head:
             values.pop("head_options", None)
         options, mine = values.get("head_options"), overrides.get("head_options")
         if isinstance(options, dict) and mine is not None:
             overrides = {**overrides, "head_options": {**options, **mine}}
-        return cls.from_dict({**values, **overrides}, str(path))
+        config = cls.from_dict({**values, **overrides}, str(path))
+        return dataclasses.replace(config, imports=tuple(dict.fromkeys([*config.imports, *here])))
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the settings in a YAML file; those of an earlier run as they are written today."""
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings in a YAML file, and the facts of a run if it is a run's config.yaml."""
     try:
         values = read_yaml_file(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no configuration file {path}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
+    return split_run(values) if "run" in values else (values, {})
+
+
+def split_run(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run's config.yaml says: settings as they are written today, and facts.
+
+    The code to import is no setting here: a run folder may come from anywhere.
+    """
     facts = values.pop("run", None)
-    return translated(values) if facts is not None and is_earlier(facts) else values
+    values.pop("imports", None)
+    values = translated(values) if facts is not None and is_earlier(facts) else values
+    return values, facts if isinstance(facts, dict) else {}
 
 
 def _check(each: dataclasses.Field[Any], value: Any) -> None:
@@ -291,7 +309,7 @@ def _check(each: dataclasses.Field[Any], value: Any) -> None:
     if value is None and each.default is None:
         return
     if isinstance(value, tuple):
-        for part in value:
+        for part in value if rules["choices"] else ():
             check_choice(each.name.removesuffix("s"), part, rules["choices"])
     elif rules["choices"]:
         check_choice(each.name, value, rules["choices"])
@@ -309,9 +327,10 @@ def _coerce(name: str, value: Any, kind: Any, source: str) -> Any:
     if value is None and "None" in text:
         return None
     if kind == tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{name} in {source} must be a list, got {value!r}")
-        return tuple(value)
+        value = [value] if isinstance(value, str) else value
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+            raise TypeError(f"{name} in {source} must be a list of texts, got {value!r}")
+        return tuple(dict.fromkeys(value))
     wanted: Any = next((t for t in (bool, dict, int, float, str) if t.__name__ in text), str)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -11,8 +11,7 @@ from typing import Any
 
 from torchlace._text import listed
 from torchlace._yaml import read_yaml_text
-from torchlace.runs import earlier
-from torchlace.runs.config import TrainConfig
+from torchlace.runs.config import TrainConfig, split_run
 
 Facts = dict[str, Any]
 
@@ -26,11 +25,9 @@ def read_settings(text: str, source: str) -> tuple[TrainConfig, Facts]:
     values = read_yaml_text(text, source)
     if not isinstance(values, dict):
         raise ValueError(f"it must hold `name: value` lines, not {type(values).__name__}")
-    facts = values.pop("run", None)
-    if earlier.is_earlier(facts):
-        values = earlier.translated(values)
+    values, facts = split_run(values)
     config = TrainConfig.from_dict(values, source)
-    _check_facts(facts if isinstance(facts, dict) else {})
+    _check_facts(facts)
     return config, facts
 
 

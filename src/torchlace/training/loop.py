@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import checks
+from torchlace._imports import import_all
 from torchlace._reporter import Reporter
 from torchlace._text import setting
 from torchlace.runs import Lock, Run, RunError, TrainConfig
@@ -36,7 +37,7 @@ from torchlace.training.distributed import (
 from torchlace.training.fabric import OneDevice, launch, make_fabric
 from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
-from torchlace.training.model import Assembly, build_model, compiling
+from torchlace.training.model import Assembly, build_model, check_model, compiling
 from torchlace.training.optim import copy_clocks, make_scheduler
 from torchlace.training.scoring import Scoring, accuracy
 from torchlace.training.step import EagerStep, GraphStep
@@ -58,10 +59,12 @@ def train(
     """
     reporter = reporter or Reporter()
     run = Run(path)
+    import_all(config.imports)
     # Before others are started, or waited for in vain.
     if not companion() and _finished(run, config, reporter, overwrite):
         return run.result()
     with _leaving_nothing(run):
+        check_model(config)
         fabric = make_fabric(config)
         launch(fabric)
     first = fabric.global_rank == 0
@@ -155,7 +158,9 @@ class _Training:
             self.run.path.mkdir(parents=True, exist_ok=True)
             # What its options came to, whatever the defaults of another version are.
             head = " ".join(repr(self.model.head).split())
-            self.run.start(config, {**self.inputs.facts(), "head": head})
+            facts = {**self.inputs.facts(), "head": head}
+            imports = import_all(config.imports)
+            self.run.start(config, {**facts, "imports": imports} if imports else facts)
         step = made.step()
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
@@ -300,6 +305,7 @@ def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool
     if overwrite:
         return False
     if run.config_path.exists():
+        run.require_imports()
         differences = run.config().differences(config)
         if differences:
             listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlace import heads
 from torchlace._precision import evaluating
 from torchlace._text import setting
 from torchlace._torch import BatchNorm, is_compile_error
 from torchlace.backgrounds import Running
 from torchlace.models import Classifier
+from torchlace.models.backbones import check_backbone
 from torchlace.runs import RunError, TrainConfig, make_classifier
 from torchlace.training.fabric import OneDevice
 from torchlace.training.inputs import Inputs
@@ -38,6 +40,12 @@ def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bo
     if fabric.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
         model = model.to(memory_format=torch.channels_last)
     return model
+
+
+def check_model(config: TrainConfig) -> None:
+    """Refuse a head, its options or a backbone that there are not, before any image is read."""
+    check_backbone(config.backbone_name)
+    heads.create(config.head, 64, 10, **config.head_options)
 
 
 def check_takes(model: Classifier, images: Tensor, name: str) -> None:
