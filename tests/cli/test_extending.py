@@ -55,7 +55,7 @@ def test_the_examples_of_the_page(tmp_path):
     done = [torchlace(*shlex.split(line)[1:], folder=tmp_path) for line in COMMANDS]
     assert [each.err for each in done if each.code] == []
     table = next(each.out for each in done if "Mine against softmax" in each.out)
-    assert all(re.search(rf"{label}\W+\d\d\.\d\d ± ", table) for label in ("Softmax", "Mine"))
+    assert all(re.search(rf"{label}\W+\d+\.\d\d ± ", table) for label in ("Softmax", "Mine"))
 
 
 def test_a_run_says_what_to_import_and_imports_nothing_itself(trained, folder):

@@ -40,8 +40,7 @@ def compare(
     """
     with plain_errors():
         from torchlace.inspection import inspect
-        from torchlace.runs import RunError
-        from torchlace.runs.find import find_runs
+        from torchlace.runs import RunError, find_runs
 
         rows: list[dict[str, Any]] = []
         with reporting() as watcher:

@@ -149,7 +149,7 @@ def config(
     with plain_errors():
         import yaml
 
-        from torchlace.runs.config import read_yaml
+        from torchlace.runs.readers import read_yaml
 
         if file is not None and file.is_dir():
             file = file / CONFIG

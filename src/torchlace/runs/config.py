@@ -11,8 +11,7 @@ from typing import Any, get_type_hints
 from torchlace._imports import require_imported
 from torchlace._text import setting
 from torchlace._values import check_choice, check_count, check_number
-from torchlace._yaml import read_yaml_file
-from torchlace.runs.earlier import is_earlier, translated
+from torchlace.runs.readers import read_yaml
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
@@ -279,28 +278,6 @@ class TrainConfig:
             overrides = {**overrides, "head_options": {**options, **mine}}
         config = cls.from_dict({**values, **overrides}, str(path))
         return dataclasses.replace(config, imports=tuple(dict.fromkeys([*config.imports, *here])))
-
-
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings in a YAML file, and the facts of a run if it is a run's config.yaml."""
-    try:
-        values = read_yaml_file(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no configuration file {path}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
-    return split_run(values) if "run" in values else (values, {})
-
-
-def split_run(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a run's config.yaml says: settings as they are written today, and facts.
-
-    The code to import is no setting here: a run folder may come from anywhere.
-    """
-    facts = values.pop("run", None)
-    values.pop("imports", None)
-    values = translated(values) if facts is not None and is_earlier(facts) else values
-    return values, facts if isinstance(facts, dict) else {}
 
 
 def _check(each: dataclasses.Field[Any], value: Any) -> None:

@@ -80,7 +80,9 @@ class Run:
             raise RunError(f"{self.path} holds no run: there is no {self.config_path.name}")
         content = self.read(self.config_path)
         with damaged(self.config_path):
-            return readers.read_settings(content.decode(), str(self.config_path))
+            source = str(self.config_path)
+            settings, facts = readers.read_settings(content.decode(), source)
+            return TrainConfig.from_dict(settings, source), facts
 
     def config(self) -> TrainConfig:
         """The settings it was started with."""

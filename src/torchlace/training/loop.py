@@ -25,23 +25,30 @@ from torchlace.training.checkpoint import (
     checkpoint_state,
     load_checkpoint,
     save_weights,
+    spread_model,
     write_checkpoint,
 )
 from torchlace.training.distributed import (
+    OneDevice,
     Together,
     check_shared,
     companion,
-    spread_model,
+    launch,
+    make_fabric,
     together,
 )
-from torchlace.training.fabric import OneDevice, launch, make_fabric
 from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
-from torchlace.training.model import Assembly, build_model, check_model, compiling
-from torchlace.training.optim import copy_clocks, make_scheduler
+from torchlace.training.model import Assembly, build_model, check_model, compiling, make_scheduler
 from torchlace.training.scoring import Scoring, accuracy
-from torchlace.training.step import EagerStep, GraphStep
-from torchlace.training.stopping import InterruptedRun, Progress, interruptible
+from torchlace.training.step import EagerStep, GraphStep, copy_clocks
+from torchlace.training.stopping import (
+    InterruptedRun,
+    Progress,
+    interruptible,
+    is_finished,
+    make_folder,
+)
 
 
 def train(
@@ -61,7 +68,7 @@ def train(
     run = Run(path)
     import_all(config.imports)
     # Before others are started, or waited for in vain.
-    if not companion() and _finished(run, config, reporter, overwrite):
+    if not companion() and is_finished(run, config, reporter, overwrite):
         return run.result()
     with _leaving_nothing(run):
         check_model(config)
@@ -74,14 +81,14 @@ def train(
     with together(fabric) as company:
         try:
             if first:
-                _make_folder(run)
+                make_folder(run)
             if not fabric.broadcast(locked or (first and lock.acquire())):
                 raise RunError(
                     f"another process trains in {run.path} now: wait, or choose another "
                     f"{setting('path')}"
                 )
             # Again: nobody else changes the folder from here on.
-            if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
+            if fabric.broadcast(first and is_finished(run, config, reporter, overwrite)):
                 return run.result() if first else {}
             check_shared(run, fabric)
             training = _Training(config, run, fabric, reporter, company, lock, resume=not overwrite)
@@ -288,34 +295,3 @@ class _Training:
         """What scales the loss in 16-mixed precision, or None."""
         strategy = getattr(self.fabric, "strategy", None)
         return getattr(getattr(strategy, "precision", None), "scaler", None)
-
-
-def _make_folder(run: Run) -> None:
-    if run.path.exists() and not run.path.is_dir():
-        raise RunError(f"{run.path} is a file; {setting('path')} needs a folder")
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
-
-
-def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
-    """Whether there is nothing to do; an error where the folder can't hold this run."""
-    _make_folder(run)
-    if overwrite:
-        return False
-    if run.config_path.exists():
-        run.require_imports()
-        differences = run.config().differences(config)
-        if differences:
-            listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
-            raise RunError(
-                f"{run.path} was started with other settings ({listed}); choose another "
-                f"{setting('path')}, or replace it with {setting('overwrite', True)}"
-            )
-    elif run.begun:
-        run.check_there()
-    if run.finished:
-        anew = setting("overwrite", True)
-        reporter.message(f"{run.path} is finished already; {anew} trains it anew")
-    return run.finished
