@@ -11,6 +11,12 @@ from cli.pictures import as_folder
 from training.processes import torchlace
 from training.rewriting import rewrite_settings
 
+from torchlace.experiments import Task
+from torchlace.experiments.remote import run_remotely
+from torchlace.experiments.worker import make_job
+from torchlace.runs import TrainConfig
+from torchlace.runs.files import CONFIG, EVALUATION, LOG, RESULT
+
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 FILES = re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^torchlace .*", PAGE, re.MULTILINE)
@@ -131,6 +137,17 @@ def test_settings_in_a_file_import_what_they_name(trained, tmp_path):
     resumed = torchlace(*given, "--import", "two.py", folder=tmp_path)
     assert "resuming mine after epoch 3" in resumed.err
     assert (tmp_path / "ran").read_text() == "mine mine "
+
+
+def test_a_task_of_a_cluster_imports_what_its_settings_name(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config = TrainConfig(head="mine", epochs=1, imports=(str(trained / "my heads.py"),))
+    job = make_job(Task(config, inspect=True), tmp_path / "mine", {})
+    code, files = run_remotely(job, None, {})
+    assert (code, files[LOG]) == (0, b"")
+    assert str(trained).encode() in files[CONFIG]
+    assert RESULT in files
+    assert EVALUATION in files
 
 
 @pytest.mark.parametrize(

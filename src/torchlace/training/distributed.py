@@ -24,7 +24,6 @@ from torchlace.training.checkpoint import shard
 from torchlace.training.stopping import InterruptedRun
 
 T = TypeVar("T")
-PRECISIONS = ("32-true", "bf16-mixed")
 _POLL, _GRACE, _PATIENCE = 0.5, 3.0, 5.0
 _FAILED, _LEFT = "torchlace/failed", "torchlace/left"
 
@@ -53,7 +52,7 @@ def make_fabric(config: TrainConfig) -> Any:
             f"{setting('ema')} would be lost in the rounding of {precision}: use bf16-mixed"
         )
     alone = config.devices == config.nodes == 1 and config.strategy == "auto"
-    if alone and precision in PRECISIONS and device in ("cpu", "cuda", "mps"):
+    if alone and precision in ("32-true", "bf16-mixed") and device in ("cpu", "cuda", "mps"):
         return OneDevice(
             torch.device(device, 0) if device != "cpu" else torch.device(device), precision
         )

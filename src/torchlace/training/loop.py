@@ -287,7 +287,7 @@ class _Training:
         if self.lock.taken and not self.lock.there:
             raise RunError(
                 f"{self.run.path} was removed while the run trained there, and is another one now: "
-                "nothing was written into that. Start again with another {setting('path')}"
+                f"nothing was written into that. Start again with another {setting('path')}"
             )
 
     @property
