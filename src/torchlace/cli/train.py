@@ -154,7 +154,8 @@ def config(
         if file is not None and file.is_dir():
             file = file / CONFIG
         values = read_yaml(file)[0] if file else {}
-        settings = TrainConfig.from_dict({**values, "imports": imports or []}, str(file))
+        settings = TrainConfig.from_dict(values, str(file))
+        settings = dataclasses.replace(settings, imports=(*settings.imports, *(imports or ())))
         for name, value in settings.as_dict().items():
             say_lines(yaml.safe_dump({name: value}).strip())
 
