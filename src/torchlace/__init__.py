@@ -9,6 +9,7 @@ from torchlace._registry import lazy_names
 if TYPE_CHECKING:
     from torchlace import backgrounds, functional, heads
     from torchlace._checks import checks
+    from torchlace._imports import import_code
     from torchlace.backgrounds import BackgroundNorm
     from torchlace.heads import (
         AMC,
@@ -43,6 +44,7 @@ __all__ = [
     "checks",
     "functional",
     "heads",
+    "import_code",
 ]
 
 _PLACES = {
@@ -50,6 +52,7 @@ _PLACES = {
     "backgrounds": ["BackgroundNorm"],
     "models": ["Classifier"],
     "_checks": ["checks"],
+    "_imports": ["import_code"],
 }
 _PACKAGES = (
     *("backgrounds", "data", "detection", "estimators", "evaluation", "experiments"),

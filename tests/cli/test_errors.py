@@ -76,8 +76,8 @@ def test_a_wrong_setting_is_one_line_and_leaves_no_run(arguments, message, tmp_p
     [
         ("hed: lace\n", "unknown setting in a.yaml 'hed': did you mean 'head'"),
         ("epochs: many\n", "epochs in a.yaml must be int, got 'many'"),
-        ("loggers: wandb\n", "loggers in a.yaml must be a list, got 'wandb'"),
-        ("loggers: 3\n", "loggers in a.yaml must be a list, got 3"),
+        ("loggers: 3\n", "loggers in a.yaml must be a list of texts, got 3"),
+        ("imports: [a.py, 3]\n", "imports in a.yaml must be a list of texts, got ['a.py', 3]"),
         ("- a\n- b\n", "a.yaml must hold `name: value` lines, got list"),
         ("head: [\n", "a.yaml is not valid YAML"),
         ("head: lace\nhead: amc\n", "a.yaml has the key 'head' twice, in lines 1 and 2"),

@@ -103,7 +103,7 @@ def test_a_run_on_a_relative_path_is_used_from_anywhere(tmp_path):
 def test_the_help_shows_the_defaults(tmp_path):
     values = TrainConfig().as_dict()
     told = {"root", "image_size", "mirror"}  # in words
-    told |= {"head_options", "loggers"}  # read by YAML or repeated, and empty
+    told |= {"head_options", "loggers", "imports"}  # read by YAML or repeated, and empty
     shown = {
         option.name: option.show_default
         for option in get_command(app).commands["train"].params

@@ -10,8 +10,8 @@ from torch import nn
 from training.processes import fresh, metrics, outcome, torchlace
 from training.stopping import StopAfter, StoppedError
 
-from torchlace.training import TrainConfig, train
-from torchlace.training.fabric import OneDevice
+from torchlace.training import Run, TrainConfig, train
+from torchlace.training.distributed import OneDevice
 from torchlace.training.scoring import Scoring
 
 NETWORK = {"backbone": "shufflenet_v2_x0_5", "batch_size": 256}
@@ -50,36 +50,45 @@ def test_statistics_are_those_of_the_batches_and_of_the_weights_as_they_are(trai
     assert norm.training is training
 
 
-def test_training_is_the_same_and_validation_is_not(tmp_path):
-    rows = {}
-    for count in (0, 4):
-        config = TrainConfig(**NETWORK, epochs=2, norm_batches=count)
-        train(config, tmp_path / str(count))
-        rows[count] = metrics(tmp_path / str(count))
-    trained = [[row["train_loss"] for row in each] for each in rows.values()]
+CONFIG = TrainConfig(**NETWORK, epochs=3, norm_batches=2)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calm")
+    train(CONFIG, folder)
+    return folder
+
+
+def test_training_is_the_same_and_validation_is_not(calm, tmp_path):
+    train(TrainConfig(**NETWORK, epochs=2), tmp_path)
+    rows = [metrics(tmp_path), metrics(calm)[:2]]
+    trained = [[row["train_loss"] for row in each] for each in rows]
     assert trained[0] == trained[1]
-    losses = np.array([[float(row["val_loss"]) for row in each] for each in rows.values()])
+    losses = np.array([[float(row["val_loss"]) for row in each] for each in rows])
     assert (losses[0] != losses[1]).all()
 
 
-@pytest.mark.parametrize("ema", [None, 0.5])
-def test_what_is_kept_is_what_was_validated(ema, tmp_path):
-    config = TrainConfig(**NETWORK, epochs=2, norm_batches=3, ema=ema)
-    result = train(config, tmp_path / "run")
-    best = metrics(tmp_path / "run")[result["best_epoch"] - 1]
+def kept_as_validated(folder):
+    result = Run(folder).result()
+    best = metrics(folder)[result["best_epoch"] - 1]
     assert result["val_accuracy"] == pytest.approx(float(best["val_accuracy"]))
-    weights = load_file(tmp_path / "run" / "best.safetensors")
+    weights = load_file(folder / "best.safetensors")
     counts = {int(value) for name, value in weights.items() if name.endswith("batches_tracked")}
-    assert counts == {3}
+    assert counts == {2}
 
 
-def test_a_run_goes_on_as_if_it_had_not_been_stopped(tmp_path):
-    config = TrainConfig(**NETWORK, epochs=3, norm_batches=2)
-    train(config, tmp_path / "calm")
+def test_what_is_kept_is_what_was_validated(calm, tmp_path):
+    kept_as_validated(calm)
+    train(TrainConfig(**NETWORK, epochs=2, norm_batches=2, ema=0.5), tmp_path)
+    kept_as_validated(tmp_path)
+
+
+def test_a_run_goes_on_as_if_it_had_not_been_stopped(calm, tmp_path):
     with pytest.raises(StoppedError):
-        train(config, tmp_path / "stopped", reporter=StopAfter(1))
-    train(config, tmp_path / "stopped")
-    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "calm")
+        train(CONFIG, tmp_path, reporter=StopAfter(1))
+    train(CONFIG, tmp_path)
+    assert outcome(tmp_path) == outcome(calm)
 
 
 @pytest.mark.parametrize(

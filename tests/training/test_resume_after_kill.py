@@ -5,7 +5,7 @@ import time
 import pytest
 from training.processes import Command, outcome, torchlace
 
-KILLS = 6
+KILLS = 4
 LONGEST = 4
 EPOCHS = str(KILLS * LONGEST + 6)
 ALIKE = ("train", "--epochs", EPOCHS, "--patience", "1000", "--batch-size", "128")

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing import assert_close
 
 from torchlace.models import Classifier
-from torchlace.training.distributed import shard, spread_model, spread_optimizer, whole
+from torchlace.training.checkpoint import shard, spread_model, spread_optimizer, whole
 
 
 def model():

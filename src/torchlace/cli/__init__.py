@@ -26,7 +26,14 @@ try:
         reproduce,
         train,
     )
-    from torchlace.cli.common import Command, prepare_output, say, say_lines, silence_output
+    from torchlace.cli.common import (
+        Command,
+        importing,
+        prepare_output,
+        say,
+        say_lines,
+        silence_output,
+    )
 except ImportError as error:
     raise SystemExit("error: the command line needs pip install 'torchlace[train]'") from error
 except KeyboardInterrupt:
@@ -91,7 +98,7 @@ _COMMANDS: dict[str, Any] = {
     "reproduce": reproduce.reproduce,
 }
 for name, command in _COMMANDS.items():
-    app.command(name, cls=Command)(command)
+    app.command(name, cls=Command)(command if name == "detect" else importing(command))
 app.add_typer(data.app, name="data")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import json
 import os
@@ -10,11 +12,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from torchlace._imports import import_all
 from torchlace._text import shown, shown_lines, spelling
 
 # What stands in a table for a figure that there is none of.
@@ -29,6 +32,8 @@ BACKBONES = (
     *("small-cnn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121"),
 )
 _WIDEST = 1_000_000
+IMPORT = "FILE.py or a module that registers heads, data sets and the like; repeatable."
+Imports = Annotated[list[str] | None, typer.Option("--import", help=IMPORT)]
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -90,6 +95,31 @@ class Command(TyperCommand):
 
         with spelling(spell):
             return super().invoke(ctx)
+
+
+def importing(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the option --import: what it names is imported before the command begins.
+
+    A command that has an argument ``imports`` is given the names too.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [*signature.parameters.values()]
+    told = "imports" in signature.parameters
+    if not told:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own = inspect.Parameter("imports", kind, default=None, annotation=Imports)
+        parameters.append(own)
+
+    @functools.wraps(command)
+    def imported(imports: list[str] | None = None, **given: Any) -> None:
+        with plain_errors():
+            import_all(imports or ())
+        if told:
+            given["imports"] = imports
+        command(**given)
+
+    imported.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return imported
 
 
 @contextmanager

@@ -27,8 +27,7 @@ def compare(
     """
     with plain_errors():
         from torchlace.evaluation import inspect
-        from torchlace.runs import RunError
-        from torchlace.runs.find import find_runs
+        from torchlace.runs import RunError, find_runs
 
         rows: list[dict[str, Any]] = []
         with reporting() as watcher:

@@ -12,6 +12,7 @@ from torchlace.cli.common import (
     DATA,
     Command,
     among,
+    importing,
     number,
     plain_errors,
     print_json,
@@ -44,6 +45,7 @@ Name = Annotated[
 
 
 @app.command("list", cls=Command)
+@importing
 def list_sets(root: Root = None, as_json: Json = False) -> None:
     """List the sets that are known and those that are here."""
     from torchlace.data import data_root, list_data
@@ -102,6 +104,7 @@ def import_set(
 
 
 @app.command(cls=Command)
+@importing
 def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Json = False) -> None:
     """Verify counts, shapes, labels, duplicates and the digest; say what is wrong."""
     from torchlace.data import check_data
@@ -122,6 +125,7 @@ def check(name: Name, root: Root = None, skip_bad: SkipBad = False, as_json: Jso
 
 
 @app.command(cls=Command)
+@importing
 def show(
     name: Name,
     out: Annotated[

@@ -31,7 +31,7 @@ def report(
     with plain_errors():
         from torchlace.evaluation import check_method
         from torchlace.report import write_report
-        from torchlace.runs.find import find_runs
+        from torchlace.runs import find_runs
 
         check_method(method, find_runs(runs))  # type: ignore[arg-type]  # checked there
         with reporting() as watcher:

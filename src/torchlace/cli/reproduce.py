@@ -13,6 +13,7 @@ import typer
 
 from torchlace._text import counted
 from torchlace.cli.common import (
+    Imports,
     experiments,
     plain_errors,
     print_json,
@@ -53,6 +54,7 @@ def reproduce(
         int | None, typer.Option(help="At most so many epochs", show_default="the experiment's")
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
+    imports: Imports = None,
     runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path(
         "runs/reproduce"
     ),
@@ -128,6 +130,7 @@ def reproduce(
             seeds=seeds,
             **_given(protocol=protocol, epochs=max_epochs, root=root and str(root), device=device),
             **({"compile": True} if compile else {}),
+            **({"imports": imports} if imports else {}),
         )
         tasks = unique_tasks(experiment.cells())
         lines = read_lines(results) if results is not None else {}

@@ -17,6 +17,8 @@ from torchlace.cli.common import (
     BACKBONES,
     DATA,
     HEADS,
+    IMPORT,
+    Imports,
     among,
     plain_errors,
     print_json,
@@ -37,6 +39,7 @@ _REPEATED = {
         "unless --head names another head.",
     ),
     "loggers": ("--log", "wandb or mlflow, beyond CSV and TensorBoard; repeatable."),
+    "imports": ("--import", IMPORT),
 }
 
 
@@ -140,14 +143,19 @@ def config(
     file: Annotated[
         Path | None, typer.Argument(help="A YAML file or run directory to show in full.")
     ] = None,
+    imports: Imports = None,
 ) -> None:
     """Print all settings of a training as YAML, ready for train --config."""
     with plain_errors():
         import yaml
 
+        from torchlace.runs.readers import read_yaml
+
         if file is not None and file.is_dir():
             file = file / CONFIG
-        settings = TrainConfig.from_yaml(file) if file else TrainConfig()
+        values = read_yaml(file)[0] if file else {}
+        settings = TrainConfig.from_dict(values, str(file))
+        settings = dataclasses.replace(settings, imports=(*settings.imports, *(imports or ())))
         for name, value in settings.as_dict().items():
             say_lines(yaml.safe_dump({name: value}).strip())
 

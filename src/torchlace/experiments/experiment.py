@@ -10,6 +10,7 @@ from typing import Any
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
+from torchlace._imports import import_all
 from torchlace._text import setting
 from torchlace.data import check_source
 from torchlace.experiments.cells import Cell, Task, canonical, read_config
@@ -90,6 +91,7 @@ class Experiment:
         baseline: the row that the others are tested against.
         alone: whether runs are timed, so that a device has one at a time.
         embeddings: pictures of the features that are needed, ``SPACE-METHOD-DIMd``.
+        imports: files of Python or modules that register what rows and columns name.
         source: what published numbers are from, as tables say it.
         overrides: settings that win over those of rows and columns.
         only: values of ``data`` and ``backbone`` that a cell must have, where some were chosen.
@@ -112,6 +114,7 @@ class Experiment:
     baseline: str | None = None
     alone: bool = False
     embeddings: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
     source: str = "published"
     overrides: Settings = field(default_factory=dict)
     only: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -207,7 +210,8 @@ class Experiment:
     def _task(self, row: Row, column: Column, seed: int) -> Task:
         where = f"{self.name} ({row.name}, {column.name})"
         settings = {**self.settings, **column.settings, **row.settings, **self.overrides}
-        config = read_config({**settings, "seed": seed}, where)
+        code = import_all([*self.imports, *settings.get("imports", ())])
+        config = read_config({**settings, "imports": [*code], "seed": seed}, where)
         check_choice(f"head in {where}", config.head, heads.names())
         check_source(config.data, config.root, what=f"data set in {where}")
         if config.head_options and not row.archived:

@@ -14,10 +14,11 @@ from torchlace._checks import check_choice, check_count
 from torchlace._yaml import read_yaml_file, read_yaml_text
 from torchlace.evaluation.measures import line_names
 from torchlace.experiments.experiment import Column, Experiment, Published, Row, check_seeds
+from torchlace.runs import TrainConfig
 
 _EXPERIMENT = {
     *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
-    *("baseline", "score", "alone", "embeddings", "source"),
+    *("baseline", "score", "alone", "embeddings", "imports", "source"),
 }
 _ROW = {"label", "settings", "published", "seeds", "space", "archived"}
 _COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
@@ -82,6 +83,7 @@ def _read(name: str, raw: Any, source: str) -> Experiment:
         baseline=baseline,
         alone=_flag(given, "alone", source),
         embeddings=_embeddings(given.get("embeddings"), source),
+        imports=TrainConfig.from_dict({"imports": given.get("imports", ())}, source).imports,
         source=str(given.get("source", "published")),
     )
 
@@ -126,6 +128,8 @@ def _settings(given: Mapping[str, Any], where: str) -> dict[str, Any]:
     settings = dict(_items(given, "settings", where))
     if "seed" in settings:
         raise ValueError(f"settings of {where} name a seed: say how many under `seeds:` instead")
+    if "imports" in settings:
+        raise ValueError(f"settings of {where} name imports: say them beside `rows:` instead")
     return settings
 
 

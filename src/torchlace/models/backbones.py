@@ -99,6 +99,7 @@ def create_backbone(
         >>> create_backbone("resnet18", stem="small", embedding=128).num_features
         128
     """
+    check_backbone(name)
     check_choice("stem", stem, ("standard", "small"))
     if embedding is not None:
         check_count("embedding", embedding)
@@ -118,6 +119,16 @@ def create_backbone(
     if background_norm is not None:
         _whiten_at(network, background_norm)
     return Backbone(network, width, embedding)
+
+
+def check_backbone(name: str) -> str:
+    """Return ``name`` if :func:`create_backbone` knows it, or raise with the nearest ones.
+
+    Example:
+        >>> check_backbone("resnet18")
+        'resnet18'
+    """
+    return name if name in _REGISTRY else check_choice("backbone", name, backbone_names(name))
 
 
 def register(name: str, factory: Callable[[int], nn.Module] | None = None) -> Any:
@@ -220,7 +231,6 @@ def _timm() -> Any:
 
 
 def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
-    check_choice("backbone", name, backbone_names())
     models = _torchvision()
     network = models.get_model(name, weights="DEFAULT" if pretrained else None)
     if getattr(network, "aux_logits", False):
@@ -239,7 +249,6 @@ def _from_torchvision(name: str, pretrained: bool) -> tuple[nn.Module, int]:
 
 def _from_timm(name: str, channels: int, pretrained: bool) -> tuple[nn.Module, int]:
     timm = _timm()
-    check_choice("backbone", name, timm.list_models())
     network: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
     return network, network.num_features
 

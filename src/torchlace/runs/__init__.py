@@ -12,7 +12,7 @@ from torchlace._registry import lazy_names
 
 if TYPE_CHECKING:
     from torchlace.runs.config import TrainConfig
-    from torchlace.runs.find import find_runs
+    from torchlace.runs.files import find_runs
     from torchlace.runs.load import LoadedRun, load_run, make_classifier, read_data
     from torchlace.runs.lock import Lock, held
     from torchlace.runs.run import Run, RunError, write_whole
@@ -35,7 +35,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "config": ("TrainConfig",),
-        "find": ("find_runs",),
+        "files": ("find_runs",),
         "load": ("LoadedRun", "load_run", "make_classifier", "read_data"),
         "lock": ("Lock", "held"),
         "run": ("Run", "RunError", "write_whole"),

@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from torchlace._imports import require_imported
 from torchlace._text import setting
-from torchlace._values import check_choice, check_count, check_number
-from torchlace._yaml import read_yaml_file
-from torchlace.runs.earlier import is_earlier, translated
+from torchlace._values import check_choice, check_option, convert, option
+from torchlace.runs.readers import read_yaml
 
 # What may differ when a run is resumed: where and how it computes, not what.
 EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
-    | {"workers", "loggers"}
+    | {"workers", "loggers", "imports"}
 )
 DATA, MODEL, LEARNING = "The data", "The network", "How it learns"
 JUDGING, PLACE = "What it is judged by", "Where and how it computes"
-
-
-def option(
-    default: Any,
-    says: str,
-    group: str,
-    *,
-    choices: Sequence[str] = (),
-    low: float | None = None,
-    high: float = float("inf"),
-    closed: bool = False,
-    most: float = float("inf"),
-    shown: str | None = None,
-) -> Any:
-    """Declare a setting: its default, the values it may have, and its line of help.
-
-    Args:
-        default: value unless another is given; None for what may be left open.
-        says: what it is, in a line.
-        group: below which heading help texts list it.
-        choices: its values, where there are a few.
-        low: the smallest value; numbers that are not whole must lie above it unless ``closed``.
-        high: numbers that are not whole must lie below it, unless ``closed``.
-        closed: whether ``low`` and ``high`` are values too.
-        most: beyond this, what computes with it overflows or never ends.
-        shown: how help texts call the default, where its value does not say enough.
-    """
-    rules: dict[str, Any] = {"says": says, "group": group, "choices": choices, "shown": shown}
-    rules |= {"low": low, "high": high, "closed": closed, "most": most}
-    if callable(default):
-        return field(default_factory=default, metadata=rules)
-    return field(default=default, metadata=rules)
 
 
 @dataclass(frozen=True)
@@ -194,10 +161,13 @@ class TrainConfig:
     loggers: tuple[str, ...] = option(
         (), "Beyond CSV and TensorBoard: wandb, mlflow.", PLACE, choices=("wandb", "mlflow")
     )
+    imports: tuple[str, ...] = option(
+        (), "Files of Python (.py) or modules that register heads, data sets and the like.", MODEL
+    )
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
-            _check(each, getattr(self, each.name))
+            check_option(each, getattr(self, each.name))
         for name in ("device", "dtype"):
             if name in self.head_options:
                 raise ValueError(
@@ -223,7 +193,7 @@ class TrainConfig:
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values, ready for YAML."""
         values = dataclasses.asdict(self)
-        return {**values, "loggers": list(self.loggers)}
+        return {**values, "loggers": list(self.loggers), "imports": list(self.imports)}
 
     def placed(self) -> TrainConfig:
         """The same settings with absolute paths of data, so that they hold from any folder."""
@@ -253,7 +223,7 @@ class TrainConfig:
         clean = {}
         for name, value in values.items():
             check_choice(f"setting in {source}", name, hints)
-            clean[name] = _coerce(name, value, hints[name], source)
+            clean[name] = convert(name, value, hints[name], source)
         return cls(**clean)
 
     @classmethod
@@ -261,66 +231,17 @@ class TrainConfig:
         """Read settings from a YAML file, such as a run's config.yaml; ``overrides`` win.
 
         Of ``head_options`` those that are named win and the others stay, unless ``head`` is another
-        one: then the file's say nothing about it.
+        one: then the file's say nothing about it. ``imports`` add to the file's; of a run's
+        config.yaml, they must have been imported already (:func:`torchlace.import_code`).
         """
-        values = read_yaml(Path(path))
+        values, facts = read_yaml(Path(path))
+        here = require_imported(f"the run of {path}", facts.get("imports", {}))
+        here += overrides.pop("imports", ())
         head = values.get("head", cls.head)
         if overrides.get("head", head) != head:
             values.pop("head_options", None)
         options, mine = values.get("head_options"), overrides.get("head_options")
         if isinstance(options, dict) and mine is not None:
             overrides = {**overrides, "head_options": {**options, **mine}}
-        return cls.from_dict({**values, **overrides}, str(path))
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the settings in a YAML file; those of an earlier run as they are written today."""
-    try:
-        values = read_yaml_file(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no configuration file {path}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
-    facts = values.pop("run", None)
-    return translated(values) if facts is not None and is_earlier(facts) else values
-
-
-def _check(each: dataclasses.Field[Any], value: Any) -> None:
-    """Raise unless a setting has a value that it may have."""
-    rules = each.metadata
-    if value is None and each.default is None:
-        return
-    if isinstance(value, tuple):
-        for part in value:
-            check_choice(each.name.removesuffix("s"), part, rules["choices"])
-    elif rules["choices"]:
-        check_choice(each.name, value, rules["choices"])
-    if rules["low"] is not None and "float" in str(each.type):
-        check_number(each.name, value, rules["low"], rules["high"], closed=rules["closed"])
-    elif rules["low"] is not None:
-        check_count(each.name, value, rules["low"])
-    if rules["most"] < float("inf") and value > rules["most"]:
-        raise ValueError(f"{each.name} must be at most {rules['most']:,}, got {value}")
-
-
-def _coerce(name: str, value: Any, kind: Any, source: str) -> Any:
-    """Convert a value of YAML to the type of a setting, or raise if it is of another."""
-    text = str(kind)
-    if value is None and "None" in text:
-        return None
-    if kind == tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{name} in {source} must be a list, got {value!r}")
-        return tuple(value)
-    wanted: Any = next((t for t in (bool, dict, int, float, str) if t.__name__ in text), str)
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if wanted is float and isinstance(value, str):
-        # YAML reads 1e-3 as a string.
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise TypeError(f"{name} in {source} must be {wanted.__name__}, got {value!r}")
-    return value
+        config = cls.from_dict({**values, **overrides}, str(path))
+        return dataclasses.replace(config, imports=tuple(dict.fromkeys([*config.imports, *here])))

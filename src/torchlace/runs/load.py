@@ -62,6 +62,7 @@ def load_run(path: Path | str | Run, device: str = "auto") -> LoadedRun:
     where = named_device(device)
     run = path if isinstance(path, Run) else Run(path)
     config, facts = run.settings()
+    run.require_imports()
     if not run.weights_path.exists():
         raise RunError(f"{run.path} has no weights yet: train it to its first epoch")
     try:

@@ -78,7 +78,7 @@ class Lock:
         return False
 
     def release(self) -> None:
-        """Let go of it."""
+        """Let it go."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None

@@ -7,31 +7,41 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torchlace._text import listed
-from torchlace._yaml import read_yaml_text
-from torchlace.runs import earlier
-from torchlace.runs.config import TrainConfig
+from torchlace._yaml import read_yaml_file, read_yaml_text
+from torchlace.runs import seals
 
 Facts = dict[str, Any]
 
 _FACTS = ("class_names", "channels", "size", "mean", "std", "data_digest")
 _NUMBERS = ("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "parameters")
 _LONGEST_SIDE = 1 << 16
+# Backgrounds of earlier versions, by what they are called today.
+_BACKGROUNDS = {"estimated": "total", "low-rank": "low-rank-total"}
 
 
-def read_settings(text: str, source: str) -> tuple[TrainConfig, Facts]:
-    """The settings in a config.yaml, and what the run found out at its start."""
+def read_settings(text: str, source: str) -> tuple[dict[str, Any], Facts]:
+    """The settings in a run's config.yaml, and what the run found out at its start."""
     values = read_yaml_text(text, source)
     if not isinstance(values, dict):
         raise ValueError(f"it must hold `name: value` lines, not {type(values).__name__}")
-    facts = values.pop("run", None)
-    if earlier.is_earlier(facts):
-        values = earlier.translated(values)
-    config = TrainConfig.from_dict(values, source)
-    _check_facts(facts if isinstance(facts, dict) else {})
-    return config, facts
+    settings, facts = _split(values)
+    _check_facts(facts)
+    return settings, facts
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], Facts]:
+    """The settings in any YAML file, and the facts of a run if it is a run's config.yaml."""
+    try:
+        values = read_yaml_file(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no configuration file {path}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold `name: value` lines, got {type(values).__name__}")
+    return _split(values) if "run" in values else (values, {})
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -82,6 +92,28 @@ def check_history(rows: Any) -> None:
         raise ValueError(f"it lacks epoch {listed(lacking)}")
 
 
+def translated(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a run from before LACE whitened within classes, as they are written today.
+
+    Then the covariance was that of all samples, scores had no bias, signatures no anchor, and the
+    automatic scale was AdaCos'.
+
+    Example:
+        >>> translated({"head": "lace", "head_options": {"mean": False}})["head_options"]
+        {'background': 'total', 'scale': 'adacos', 'bias': False, 'mean': False}
+        >>> translated({"head": "softmax"})
+        {'head': 'softmax'}
+    """
+    head, options = values.get("head", "lace"), dict(values.get("head_options") or {})
+    if head not in ("lace", "lace-learned", "normface"):
+        return values
+    if options.get("scale", "auto") == "auto":
+        options["scale"] = "adacos"
+    if head == "lace":
+        options = _lace(options)
+    return {**values, "head_options": options}
+
+
 def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
     """The epoch of the highest validation accuracy, and of equal ones of the lowest loss.
 
@@ -92,6 +124,31 @@ def best_epoch(history: Sequence[Mapping[str, Any]]) -> int:
         3
     """
     return int(max(history, key=lambda row: (row["val_accuracy"], -row["val_loss"]))["epoch"])
+
+
+def _split(values: dict[str, Any]) -> tuple[dict[str, Any], Facts]:
+    """Settings of a run as they are written today, and its facts.
+
+    What to import is no setting here: a run folder may come from anywhere.
+    """
+    facts = values.pop("run", None)
+    values.pop("imports", None)
+    number = facts.get("format", 1) if isinstance(facts, dict) else 1
+    if facts is not None and isinstance(number, int) and number < seals.FORMAT:
+        values = translated(values)
+    return values, facts if isinstance(facts, dict) else {}
+
+
+def _lace(options: dict[str, Any]) -> dict[str, Any]:
+    background = options.pop("background", "estimated")
+    scale = options.pop("scale")
+    if background == "within":  # which knew of anchors for a while, if asked
+        found = {name: options.pop(name, False) for name in ("anchored", "bias")}
+        return {"scale": scale, **found, **options}
+    if background == "one-vs-all":
+        options["background_options"] = {"shrinkage": 0.1, **options.get("background_options", {})}
+    background = _BACKGROUNDS.get(background, background)
+    return {"background": background, "scale": scale, "bias": False, **options}
 
 
 def _check_facts(facts: Facts) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchlace import _files
+from torchlace._imports import require_imported
 from torchlace._text import setting
 from torchlace.runs import files, readers, seals
 from torchlace.runs.config import TrainConfig
@@ -79,7 +80,9 @@ class Run:
             raise RunError(f"{self.path} holds no run: there is no {self.config_path.name}")
         content = self.read(self.config_path)
         with damaged(self.config_path):
-            return readers.read_settings(content.decode(), str(self.config_path))
+            source = str(self.config_path)
+            settings, facts = readers.read_settings(content.decode(), source)
+            return TrainConfig.from_dict(settings, source), facts
 
     def config(self) -> TrainConfig:
         """The settings it was started with."""
@@ -117,6 +120,13 @@ class Run:
     def epochs(self) -> list[dict[str, Any]]:
         """The rows of metrics.csv, or none if no epoch is complete."""
         return self.history() if self.metrics_path.exists() else []
+
+    def require_imports(self) -> None:
+        """Raise unless the code that it was trained with is imported; it imports none by itself."""
+        try:
+            require_imported(self.path, self.facts().get("imports", {}))
+        except (ImportError, ValueError) as error:
+            raise RunError(str(error)) from None
 
     def failure(self) -> str:
         """Why a grid found the run failed, and what else is known of it."""
@@ -172,7 +182,10 @@ class Run:
         import yaml
 
         found = {"format": seals.FORMAT, **facts, "digest": seals.BLANK}
-        text = yaml.safe_dump({**config.placed().as_dict(), "run": found}, sort_keys=False)
+        settings = config.placed().as_dict()
+        # Under run:, with their digests, where no reader takes them for settings.
+        del settings["imports"]
+        text = yaml.safe_dump({**settings, "run": found}, sort_keys=False)
         self.write(self.config_path, seals.sealed_text(text))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -26,7 +26,7 @@ BLANK = _MARK + 64 * "0"
 _HEAD, _TAIL = 1 << 16, 1 << 10
 _SEAL = re.compile(_MARK.encode() + b"[0-9a-f]{64}")
 # Runs whose settings name one, under ``run:``, have sealed files only. From the third on settings
-# mean what they mean today (torchlace.runs.earlier).
+# mean what they mean today (torchlace.runs.readers translates earlier ones).
 FORMAT = 3
 _PROMISE = re.compile(rb"^ +format: *\d", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Weights and checkpoints; nothing that comes from outside is unpickled."""
+"""Weights and checkpoints, also of models spread over devices; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from torchlace._text import setting
 from torchlace.runs import Run, RunError
 from torchlace.runs.seals import sealed
-from torchlace.training.distributed import spread_model, spread_optimizer, whole
 from torchlace.training.stopping import Progress
 
 
@@ -29,7 +27,7 @@ def save_weights(run: Run, model: nn.Module, *, write: bool) -> None:
 def checkpoint_state(
     parts: dict[str, Any], progress: dict[str, Any], *, keep: bool = True, copy: bool = False
 ) -> dict[str, Any]:
-    """What a checkpoint holds, on the CPU; see :func:`torchlace.training.distributed.whole`."""
+    """What a checkpoint holds, on the CPU; see :func:`whole`."""
     state = {
         name: whole(part.state_dict(), keep=keep, copy=copy)
         for name, part in parts.items()
@@ -47,7 +45,7 @@ def write_checkpoint(run: Run, state: dict[str, Any]) -> None:
 
 
 def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
-    """Where and how the optimiser computes is this process's choice, not the checkpoint's."""
+    """Keep how this optimiser computes (fused, foreach, capturable), whatever the saved one did."""
     for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True):
         saved.update({k: own[k] for k in ("fused", "foreach", "capturable") if k in own})
         rate, lr = float(saved["lr"]), own["lr"]
@@ -55,7 +53,7 @@ def _keep_execution(state: dict[str, Any], optimizer: Any) -> None:
 
 
 def _lay_out(optimizer: Any) -> None:
-    """Order what the optimiser keeps as the weights are here; fused ones refuse anything else."""
+    """Give the optimiser's state the strides of the weights: fused ones refuse anything else."""
     inner = getattr(optimizer, "optimizer", optimizer)  # Lightning's has its own, older state
     for parameter, kept in inner.state.items():
         for name, value in kept.items():
@@ -108,7 +106,7 @@ class Writer:
         self.pending: Future[object] | None = None
 
     def write(self, work: Callable[[], object]) -> None:
-        """Begin a piece of work, after the last one is done."""
+        """Start a piece of work when the one before is done."""
         self.wait()
         if self.background:
             self.pending = self.pool.submit(work)
@@ -116,7 +114,7 @@ class Writer:
             work()
 
     def wait(self) -> None:
-        """Until all is written."""
+        """Wait until all is written."""
         pending, self.pending = self.pending, None
         if pending is not None:
             pending.result()
@@ -128,7 +126,7 @@ class Writer:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        trace: object,
     ) -> None:
         try:
             self.wait()
@@ -138,3 +136,81 @@ class Writer:
             error.add_note(str(failure))
         finally:
             self.pool.shutdown()
+
+
+def shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """Spread the parameters of a classifier over the processes of a mesh.
+
+    The parts of the backbone gather their parameters when they are called. The head's belong to
+    the model as a whole, because a loss is not a call of the head.
+    """
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    mesh = mesh["data_parallel"]
+    for part in model.backbone.network.children():  # type: ignore[union-attr]
+        if any(True for _ in part.parameters()) and type(part).forward is not nn.Module.forward:
+            fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for method in ("loss", "outputs"):
+        register_fsdp_forward_method(model, method)
+    return model
+
+
+def whole(value: Any, *, keep: bool = True, copy: bool = False) -> Any:
+    """A state on the CPU, with every spread tensor put together; every process must ask for it.
+
+    One tensor at a time, so that no device ever holds a second model. Processes that don't
+    ``keep`` the state help to put it together and get None for every tensor. ``copy`` makes sure
+    that nothing in it changes when training goes on.
+
+    Example:
+        >>> whole({"weight": torch.ones(2), "steps": [3]})
+        {'weight': tensor([1., 1.]), 'steps': [3]}
+    """
+    if isinstance(value, dict):
+        return {name: whole(each, keep=keep, copy=copy) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(whole(each, keep=keep, copy=copy) for each in value)
+    if not isinstance(value, Tensor):
+        return value
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    return value.detach().to("cpu", copy=copy) if keep else None
+
+
+def like(value: Tensor, own: Any) -> Tensor:
+    """This process's part of a whole tensor, where ``own`` is spread and of its shape."""
+    if not hasattr(own, "device_mesh") or value.shape != own.shape:
+        return value
+    from torch.distributed.tensor import DTensor
+
+    mesh, (placement,) = own.device_mesh, own.placements
+    parts, rank = value.chunk(mesh.size(), placement.dim), mesh.get_local_rank()
+    mine = parts[rank] if rank < len(parts) else value.narrow(placement.dim, 0, 0)
+    # A copy: a part that is a view would keep the whole.
+    mine = mine.to(own.device, copy=True)
+    return DTensor.from_local(
+        mine, mesh, (placement,), run_check=False, shape=own.shape, stride=own.stride()
+    )
+
+
+def spread_model(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """The state of a whole model, for ``model`` to load."""
+    own = model.state_dict()
+    return {
+        name: like(value, own[name]) if torch.is_tensor(value) and name in own else value
+        for name, value in state.items()
+    }
+
+
+def spread_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state of an optimiser of a whole model, for ``optimizer`` to load."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    moved = {
+        number: {
+            name: like(value, parameters[number]) if torch.is_tensor(value) else value
+            for name, value in values.items()
+        }
+        for number, values in state["state"].items()
+    }
+    return {**state, "state": moved}

@@ -1,27 +1,171 @@
-"""Several processes of one run: they share its folder, spread its model and end together."""
+"""Where a run computes: on one device, or in several processes that end together."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from torchlace._device import named_device
 from torchlace._text import setting
 from torchlace._torch import default_store
-from torchlace.runs import Run, RunError
+from torchlace.runs import Run, RunError, TrainConfig
 from torchlace.runs.files import shared_mark
+from torchlace.training.checkpoint import shard
 from torchlace.training.stopping import InterruptedRun
 
+T = TypeVar("T")
 _POLL, _GRACE, _PATIENCE = 0.5, 3.0, 5.0
 _FAILED, _LEFT = "torchlace/failed", "torchlace/left"
+
+
+def make_fabric(config: TrainConfig) -> Any:
+    """Lightning Fabric for the devices asked for, or its stand-in where one device is enough."""
+    try:
+        device = named_device(config.device).type
+    except ValueError as error:
+        raise RunError(str(error)) from None
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16-mixed" if device == "cuda" else "32-true"
+    if device == "cuda":
+        torch.backends.cudnn.benchmark = True
+        _touch(device)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world > config.devices * config.nodes:
+        raise RunError(
+            f"{world} processes were started for one run, which has "
+            f"{config.devices * config.nodes}: say {setting('devices')} (on each "
+            f"machine) and {setting('nodes')}"
+        )
+    if config.ema is not None and precision in ("bf16-true", "16-true"):
+        raise RunError(
+            f"{setting('ema')} would be lost in the rounding of {precision}: use bf16-mixed"
+        )
+    alone = config.devices == config.nodes == 1 and config.strategy == "auto"
+    if alone and precision in ("32-true", "bf16-mixed") and device in ("cpu", "cuda", "mps"):
+        return OneDevice(
+            torch.device(device, 0) if device != "cpu" else torch.device(device), precision
+        )
+    return _lightning(config, device, precision)
+
+
+def launch(fabric: Any) -> None:
+    """Start the other processes, or meet them."""
+    try:
+        fabric.launch()
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the processes of this run could not meet ({reason}): check {setting('devices')}, "
+            f"{setting('nodes')}, the "
+            "address of the first machine, and that no other run uses its port"
+        ) from error
+
+
+def _touch(device: str) -> None:
+    try:
+        torch.zeros(1, device=device)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the CUDA device can't be used now ({reason}): wait for other processes to leave it, "
+            f"choose another by CUDA_VISIBLE_DEVICES, or use {setting('device', 'cpu')}"
+        ) from error
+
+
+def _lightning(config: TrainConfig, device: str, precision: str) -> Any:
+    try:
+        from lightning.fabric import Fabric
+        from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
+    except ImportError as error:
+        raise ImportError(
+            "training on several devices, or in this precision, needs Lightning: "
+            "pip install 'torchlace[train]'"
+        ) from error
+    for name in ("lightning.fabric", "lightning.pytorch", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    strategy: Any = config.strategy
+    if "deepspeed" in strategy:
+        raise RunError(f"strategy {strategy} writes checkpoints of its own kind: use fsdp")
+    if strategy == "fsdp":
+        for name in ("compile", "ema", "norm_batches"):
+            if getattr(config, name) not in (None, 0):
+                ddp = setting("strategy", "ddp")
+                raise RunError(f"{setting(name)} needs the whole model on every device: use {ddp}")
+        strategy = ModelParallelStrategy(
+            shard, data_parallel_size=config.devices * config.nodes, tensor_parallel_size=1
+        )
+    try:
+        return Fabric(
+            accelerator=device,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            strategy=strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (RuntimeError, ValueError) as error:
+        raise RunError(
+            f"device {device}, strategy {config.strategy} and precision {precision} don't go "
+            f"together here: {error}"
+        ) from error
+
+
+class OneDevice:
+    """The part of Fabric that training uses, for one process on one device.
+
+    Example:
+        >>> place = OneDevice(torch.device("cpu"), "32-true")
+        >>> place.world_size, place.all_reduce(torch.tensor(3.0)).item()
+        (1, 3.0)
+    """
+
+    global_rank = 0
+    world_size = 1
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        self.device, self.precision = device, precision
+
+    def launch(self) -> None:
+        """Do nothing: there are no other processes to start."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which a forward pass runs at this precision."""
+        if self.precision == "bf16-mixed":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of the loss."""
+        loss.backward()
+
+    def clip_gradients(
+        self, model: nn.Module, optimizer: Any, *, max_norm: float, error_if_nonfinite: bool
+    ) -> None:
+        """Scale the gradient to at most this norm."""
+        nn.utils.clip_grad_norm_(
+            model.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite
+        )
+
+    def all_reduce(self, value: Tensor, reduce_op: str = "mean") -> Tensor:
+        """Return the value: there is nothing to add up."""
+        return value
+
+    def broadcast(self, value: T) -> T:
+        """Return the value."""
+        return value
+
+    def barrier(self) -> None:
+        """Do nothing: there is nobody to wait for."""
 
 
 def companion() -> bool:
@@ -154,81 +298,3 @@ def _lost(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(
         word in str(error) for word in ("Connection closed by peer", "Connection reset by peer")
     )
-
-
-def shard(model: nn.Module, mesh: Any) -> nn.Module:
-    """Spread the parameters of a classifier over the processes of a mesh.
-
-    The parts of the backbone gather their parameters when they are called. The head's belong to
-    the model as a whole, because a loss is not a call of the head.
-    """
-    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-
-    mesh = mesh["data_parallel"]
-    for part in model.backbone.network.children():  # type: ignore[union-attr]
-        if any(True for _ in part.parameters()) and type(part).forward is not nn.Module.forward:
-            fully_shard(part, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for method in ("loss", "outputs"):
-        register_fsdp_forward_method(model, method)
-    return model
-
-
-def whole(value: Any, *, keep: bool = True, copy: bool = False) -> Any:
-    """A state on the CPU, with every spread tensor put together; every process must ask for it.
-
-    One tensor at a time, so that no device ever holds a second model. Processes that don't
-    ``keep`` the state help to put it together and get None for every tensor. ``copy`` makes sure
-    that nothing in it changes when training goes on.
-
-    Example:
-        >>> whole({"weight": torch.ones(2), "steps": [3]})
-        {'weight': tensor([1., 1.]), 'steps': [3]}
-    """
-    if isinstance(value, dict):
-        return {name: whole(each, keep=keep, copy=copy) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(whole(each, keep=keep, copy=copy) for each in value)
-    if not isinstance(value, Tensor):
-        return value
-    if hasattr(value, "full_tensor"):
-        value = value.full_tensor()
-    return value.detach().to("cpu", copy=copy) if keep else None
-
-
-def like(value: Tensor, own: Any) -> Tensor:
-    """This process's part of a whole tensor, where ``own`` is spread and of its shape."""
-    if not hasattr(own, "device_mesh") or value.shape != own.shape:
-        return value
-    from torch.distributed.tensor import DTensor
-
-    mesh, (placement,) = own.device_mesh, own.placements
-    parts, rank = value.chunk(mesh.size(), placement.dim), mesh.get_local_rank()
-    mine = parts[rank] if rank < len(parts) else value.narrow(placement.dim, 0, 0)
-    # A copy: a part that is a view would keep the whole.
-    mine = mine.to(own.device, copy=True)
-    return DTensor.from_local(
-        mine, mesh, (placement,), run_check=False, shape=own.shape, stride=own.stride()
-    )
-
-
-def spread_model(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The state of a whole model, for ``model`` to load."""
-    own = model.state_dict()
-    return {
-        name: like(value, own[name]) if torch.is_tensor(value) and name in own else value
-        for name, value in state.items()
-    }
-
-
-def spread_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The state of an optimiser of a whole model, for ``optimizer`` to load."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    moved = {
-        number: {
-            name: like(value, parameters[number]) if torch.is_tensor(value) else value
-            for name, value in values.items()
-        }
-        for number, values in state["state"].items()
-    }
-    return {**state, "state": moved}

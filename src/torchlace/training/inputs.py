@@ -1,4 +1,4 @@
-"""What a run learns from and is judged by: images split, in batches, augmented."""
+"""The images of a run: split for training, validation and testing, in batches, augmented."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ class Inputs:
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Steps in an epoch."""
         return len(self.fit) // self.batch
 
     def loss_options(self, config: TrainConfig) -> dict[str, Any]:
-        """What a head's loss is given beside features and labels."""
+        """Options of the loss that follow from the settings: label smoothing and class weights."""
         options: dict[str, Any] = {"label_smoothing": config.label_smoothing}
         if config.class_weights == "balanced":
             counts = torch.bincount(self.fit.labels.cpu(), minlength=self.data.num_classes)
@@ -98,7 +98,7 @@ class Inputs:
         return options
 
     def facts(self) -> dict[str, Any]:
-        """What a run directory says of the images, so that others can be prepared alike."""
+        """What config.yaml says of the images, so that others can be prepared alike."""
         return {
             "class_names": list(self.data.class_names),
             "channels": self.data.channels,
@@ -201,7 +201,7 @@ class Augmentation:
 
 
 def share(batch: int, rank: int, world: int) -> slice:
-    """What a process takes of a batch: as much as every other one, a rest is left out.
+    """The share of a batch that one process takes; what can't be shared evenly is left out.
 
     Example:
         >>> [list(range(7))[share(7, rank, 2)] for rank in (0, 1)]

@@ -51,13 +51,13 @@ class Loggers:
         self._send()
 
     def log(self, row: Row) -> None:
-        """One epoch."""
+        """Send the row of an epoch."""
         for rows in self.waiting.values():
             rows.append(row)
         self._send()
 
     def close(self, status: Status) -> None:
-        """The run is over, for now at least."""
+        """End the records: the run is finished, failed or stopped."""
         for target in self.targets:
             try:
                 target.close(status)

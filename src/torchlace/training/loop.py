@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import checks
+from torchlace._imports import import_all
 from torchlace._reporter import Reporter
 from torchlace._text import setting
 from torchlace.runs import Lock, Run, RunError, TrainConfig
@@ -24,23 +25,30 @@ from torchlace.training.checkpoint import (
     checkpoint_state,
     load_checkpoint,
     save_weights,
+    spread_model,
     write_checkpoint,
 )
 from torchlace.training.distributed import (
+    OneDevice,
     Together,
     check_shared,
     companion,
-    spread_model,
+    launch,
+    make_fabric,
     together,
 )
-from torchlace.training.fabric import OneDevice, launch, make_fabric
 from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
-from torchlace.training.model import Assembly, build_model, compiling
-from torchlace.training.optim import copy_clocks, make_scheduler
+from torchlace.training.model import Assembly, build_model, check_model, compiling, make_scheduler
 from torchlace.training.scoring import Scoring, accuracy, in_single_precision
-from torchlace.training.step import EagerStep, GraphStep
-from torchlace.training.stopping import InterruptedRun, Progress, interruptible
+from torchlace.training.step import EagerStep, GraphStep, copy_clocks
+from torchlace.training.stopping import (
+    InterruptedRun,
+    Progress,
+    interruptible,
+    is_finished,
+    make_folder,
+)
 
 
 def train(
@@ -58,10 +66,12 @@ def train(
     """
     reporter = reporter or Reporter()
     run = Run(path)
+    import_all(config.imports)
     # Before others are started, or waited for in vain.
-    if not companion() and _finished(run, config, reporter, overwrite):
+    if not companion() and is_finished(run, config, reporter, overwrite):
         return run.result()
     with _leaving_nothing(run):
+        check_model(config)
         fabric = make_fabric(config)
         launch(fabric)
     first = fabric.global_rank == 0
@@ -71,14 +81,14 @@ def train(
     with together(fabric) as company:
         try:
             if first:
-                _make_folder(run)
+                make_folder(run)
             if not fabric.broadcast(locked or (first and lock.acquire())):
                 raise RunError(
                     f"another process trains in {run.path} now: wait, or choose another "
                     f"{setting('path')}"
                 )
             # Again: nobody else changes the folder from here on.
-            if fabric.broadcast(first and _finished(run, config, reporter, overwrite)):
+            if fabric.broadcast(first and is_finished(run, config, reporter, overwrite)):
                 return run.result() if first else {}
             check_shared(run, fabric)
             training = _Training(config, run, fabric, reporter, company, lock, resume=not overwrite)
@@ -155,7 +165,9 @@ class _Training:
             self.run.path.mkdir(parents=True, exist_ok=True)
             # What its options came to, whatever the defaults of another version are.
             head = " ".join(repr(self.model.head).split())
-            self.run.start(config, {**self.inputs.facts(), "head": head})
+            facts = {**self.inputs.facts(), "head": head}
+            imports = import_all(config.imports)
+            self.run.start(config, {**facts, "imports": imports} if imports else facts)
         step = made.step()
         loggers = Loggers(self.run, config, progress.history, self.reporter, enabled=self.first)
         self.company.last_words = lambda: loggers.close("failed")
@@ -276,7 +288,7 @@ class _Training:
         if self.lock.taken and not self.lock.there:
             raise RunError(
                 f"{self.run.path} was removed while the run trained there, and is another one now: "
-                "nothing was written into that. Start again with another {setting('path')}"
+                f"nothing was written into that. Start again with another {setting('path')}"
             )
 
     @property
@@ -284,33 +296,3 @@ class _Training:
         """What scales the loss in 16-mixed precision, or None."""
         strategy = getattr(self.fabric, "strategy", None)
         return getattr(getattr(strategy, "precision", None), "scaler", None)
-
-
-def _make_folder(run: Run) -> None:
-    if run.path.exists() and not run.path.is_dir():
-        raise RunError(f"{run.path} is a file; {setting('path')} needs a folder")
-    try:
-        run.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
-
-
-def _finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
-    """Whether there is nothing to do; an error where the folder can't hold this run."""
-    _make_folder(run)
-    if overwrite:
-        return False
-    if run.config_path.exists():
-        differences = run.config().differences(config)
-        if differences:
-            listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
-            raise RunError(
-                f"{run.path} was started with other settings ({listed}); choose another "
-                f"{setting('path')}, or replace it with {setting('overwrite', True)}"
-            )
-    elif run.begun:
-        run.check_there()
-    if run.finished:
-        anew = setting("overwrite", True)
-        reporter.message(f"{run.path} is finished already; {anew} trains it anew")
-    return run.finished

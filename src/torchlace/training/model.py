@@ -11,16 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlace import heads
 from torchlace._precision import evaluating
 from torchlace._text import setting
 from torchlace._torch import BatchNorm, is_compile_error
 from torchlace.backgrounds import Running
 from torchlace.models import Classifier
+from torchlace.models.backbones import check_backbone
 from torchlace.runs import RunError, TrainConfig, make_classifier
-from torchlace.training.fabric import OneDevice
+from torchlace.training.distributed import OneDevice
 from torchlace.training.inputs import Inputs
-from torchlace.training.optim import Average, make_optimizer
-from torchlace.training.step import EagerStep, GraphStep
+from torchlace.training.step import Average, EagerStep, GraphStep
 
 
 def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bool) -> Classifier:
@@ -38,6 +39,12 @@ def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bo
     if fabric.device.type == "cuda" and config.strategy != "fsdp":  # it wants plain strides
         model = model.to(memory_format=torch.channels_last)
     return model
+
+
+def check_model(config: TrainConfig) -> None:
+    """Refuse a head, its options or a backbone that there are not, before any image is read."""
+    check_backbone(config.backbone_name)
+    heads.create(config.head, 64, 10, **config.head_options)
 
 
 def check_takes(model: Classifier, images: Tensor, name: str) -> None:
@@ -153,3 +160,38 @@ def compiling(config: TrainConfig) -> Iterator[None]:
             f"{config.backbone_name} can't be compiled here ({reason}): start again with "
             f"{setting('compile', False)}"
         ) from error
+
+
+def make_optimizer(
+    config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
+) -> torch.optim.Optimizer:
+    """Adam, AdamW or SGD; one that a CUDA graph can hold where ``capturable``."""
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        options |= {"momentum": 0.9, "nesterov": True}
+    elif capturable:
+        options["capturable"] = True
+    # Lightning clips no gradients that a fused optimiser unscales.
+    if device.type == "cuda" and not (config.precision == "16-mixed" and config.clip):
+        options["fused"] = True
+    if capturable and config.schedule != "constant":
+        options["lr"] = torch.tensor(config.lr, device=device)
+    kinds: dict[str, Any] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    optimizer: torch.optim.Optimizer = kinds[config.optimizer](model.parameters(), **options)
+    return optimizer
+
+
+def make_scheduler(config: TrainConfig, optimizer: Any, steps: int) -> Any:
+    """The schedule of the learning rate, a step for each training step; None for a constant one."""
+    total = config.epochs * steps
+    if config.schedule == "cosine":
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    if config.schedule == "one-cycle":
+        return torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, config.lr, total_steps=total + 1, cycle_momentum=False
+        )
+    return None

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlace._torch import TorchDispatchMode
+from torchlace._torch import TorchDispatchMode, lerp_all_
 from torchlace.backgrounds import Running, advance, refreshing
-from torchlace.training.optim import Average
 
 
 class EagerStep:
@@ -184,3 +183,27 @@ class GraphStep:
                             value.zero_()
 
         return restore
+
+
+class Average:
+    """Exponential moving average of a model's weights, updated without leaving the device."""
+
+    def __init__(self, model: nn.Module, average: nn.Module, decay: float) -> None:
+        self.decay = decay
+        pairs = list(zip(average.parameters(), model.parameters(), strict=True))
+        self.weights = [[p.data for p in side] for side in zip(*pairs, strict=True)]
+        both = zip(average.buffers(), model.buffers(), strict=True)
+        self.buffers = [list(side) for side in zip(*both, strict=True)] or [[], []]
+
+    def update(self) -> None:
+        """Move towards the model; buffers are copied."""
+        lerp_all_(self.weights[0], self.weights[1], 1 - self.decay)
+        for old, new in zip(*self.buffers, strict=True):
+            old.copy_(new)
+
+
+def copy_clocks(model: nn.Module, average: nn.Module) -> None:
+    """Give the average the step counters of the model, which live outside its buffers."""
+    for old, new in zip(average.modules(), model.modules(), strict=True):
+        if isinstance(old, Running) and isinstance(new, Running):
+            old.set_extra_state(new.get_extra_state())

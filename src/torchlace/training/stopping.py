@@ -1,4 +1,4 @@
-"""What a run has reached, and when it stops."""
+"""What a run has reached, and when it is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchlace.runs import TrainConfig
+from torchlace._reporter import Reporter
+from torchlace._text import setting
+from torchlace.runs import Run, RunError, TrainConfig
 from torchlace.runs.readers import best_epoch, check_history
 
 
@@ -20,7 +22,7 @@ class InterruptedRun(Exception):  # noqa: N818 - not an error: the checkpoint is
 
 @dataclass
 class Progress:
-    """What a run has reached, and all that a checkpoint says of it."""
+    """The epochs of a run so far and the best of them, as a checkpoint keeps them."""
 
     history: list[dict[str, Any]] = field(default_factory=list)
     best_accuracy: float = -1.0
@@ -31,7 +33,7 @@ class Progress:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any]) -> Progress:
-        """From what a checkpoint says: one epoch at least, and all that follows from its rows."""
+        """Read it from a checkpoint; a ValueError where its parts disagree."""
         progress, again = cls(**values), cls(seconds=values["seconds"])
         check_history(progress.history)
         for row in progress.history:
@@ -42,7 +44,7 @@ class Progress:
 
     @property
     def epoch(self) -> int:
-        """Epochs done."""
+        """How many epochs are done."""
         return len(self.history)
 
     @property
@@ -51,7 +53,7 @@ class Progress:
         return self.best_epoch == self.epoch
 
     def add(self, row: dict[str, Any]) -> None:
-        """An epoch is done."""
+        """Add the row of an epoch that is done."""
         self.history.append(row)
         self.best_epoch = best_epoch(self.history)
         self.best_accuracy = self.history[self.best_epoch - 1]["val_accuracy"]
@@ -84,3 +86,35 @@ def interruptible(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def is_finished(run: Run, config: TrainConfig, reporter: Reporter, overwrite: bool) -> bool:
+    """Whether there is nothing to do; an error where the folder can't hold this run."""
+    make_folder(run)
+    if overwrite:
+        return False
+    if run.config_path.exists():
+        run.require_imports()
+        differences = run.config().differences(config)
+        if differences:
+            listed = ", ".join(f"{n}: {old!r} → {new!r}" for n, (old, new) in differences.items())
+            raise RunError(
+                f"{run.path} was started with other settings ({listed}); choose another "
+                f"{setting('path')}, or replace it with {setting('overwrite', True)}"
+            )
+    elif run.begun:
+        run.check_there()
+    if run.finished:
+        anew = setting("overwrite", True)
+        reporter.message(f"{run.path} is finished already; {anew} trains it anew")
+    return run.finished
+
+
+def make_folder(run: Run) -> None:
+    """Make a run's folder, or say why there can be none."""
+    if run.path.exists() and not run.path.is_dir():
+        raise RunError(f"{run.path} is a file; {setting('path')} needs a folder")
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{run.path} can't be created: {error.strerror}") from error
