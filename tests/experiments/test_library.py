@@ -10,7 +10,8 @@ from experiments.grids import GRID
 from torchlace.evaluation import cluster_scores
 from torchlace.evaluation.measures import line_names
 from torchlace.experiments import experiment_names, load_experiment, unique_tasks
-from torchlace.experiments.cells import require_data, run_name
+from torchlace.experiments.cells import run_name
+from torchlace.experiments.engines import require_data
 from torchlace.experiments.experiment import require_backbones
 from torchlace.runs.config import EXECUTION
 from torchlace.training import TrainConfig
@@ -228,7 +229,7 @@ def test_an_unknown_experiment_names_the_nearest():
         (
             "{accuracy: 90.5 ± 0.5}",
             "high",
-            "published of row softmax .* must hold `name: value`",
+            "published in row softmax .* must hold `name: value`",
         ),
         ("seeds: 2", "seeds: many", "seeds in .*mine.yaml must be an integer, got 'many'"),
         ("seeds: 2", "first_seed: -1", "first_seed in .*mine.yaml must be at least 0, got -1"),
