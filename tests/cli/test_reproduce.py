@@ -1,5 +1,9 @@
-"""`torchlace reproduce` from the outside: real grids on the digits, killed and started again."""
+"""`torchlace reproduce` from the outside: real grids on the digits, killed and started again.
 
+Commands that nobody kills run in this process: what cells are forked from is started once for all.
+"""
+
+import contextlib
 import csv
 import io
 import json
@@ -18,8 +22,10 @@ import pytest
 from cli.inside import torchlace as inside
 from cli.pictures import as_npz, write
 from experiments.grids import GRID
-from training.processes import QUIET, Command, torchlace
+from training.processes import QUIET, Command, Done
+from training.processes import torchlace as forked
 
+from torchlace.cli import app
 from torchlace.runs import Lock
 from torchlace.runs.files import LOCK
 
@@ -29,9 +35,25 @@ PATIENCE = 120
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
     (tmp_path / "mine.yaml").write_text(GRID)
     return tmp_path
+
+
+def torchlace(*arguments, folder):
+    out, err = io.StringIO(), io.StringIO()
+    before = signal.getsignal(signal.SIGINT)
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):
+        app(list(map(str, arguments)), prog_name="torchlace")
+    signal.signal(signal.SIGINT, before)
+    return Done(end.value.code, out.getvalue(), err.getvalue())
 
 
 def finished(folder):
@@ -181,10 +203,10 @@ def test_compiled_is_no_other_run(folder):
     assert torchlace(*command, "--compile", "--dry-run", folder=folder).out == foretold.out
     # Where nothing can be compiled, it shows that it was tried.
     nowhere = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    failed = torchlace(*command, "--compile", folder=folder, environment=nowhere)
+    failed = forked(*command, "--compile", folder=folder, environment=nowhere)
     assert failed.code == 1
     assert "RunError: small-cnn can't be compiled here" in failed.err
-    again = torchlace(*command, "--retry-failed", folder=folder, environment=nowhere)
+    again = forked(*command, "--retry-failed", folder=folder, environment=nowhere)
     assert again.code == 0, again
     assert [*finished(folder)] == foretold.out.splitlines()[:1]
     # A line says how its run computed, however it is asked for.

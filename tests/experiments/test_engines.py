@@ -102,12 +102,19 @@ def test_a_daemon_that_can_not_be_started_is_done_without(gpus, tmp_path, monkey
         assert "CUDA_MPS_PIPE_DIRECTORY" not in environment
 
 
-def test_what_is_loaded_ahead_leaves_the_devices_alone():
-    """A process that has looked at its devices can't be forked into one that uses them."""
+def test_what_a_process_loads_before_it_trains():
+    """On a cluster no torch; and ahead of a fork nothing that has looked at the devices.
+
+    A process that has looked at its devices can't be forked into one that uses them.
+    """
     code = """if True:
         import importlib
-        import torch
+        import sys
+        import torchlace.experiments.ray
         from torchlace.experiments.process import LOADED
+
+        assert "torch" not in sys.modules
+        import torch
 
         def refuse(*arguments):
             raise AssertionError("CUDA was started")

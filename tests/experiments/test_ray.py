@@ -130,11 +130,6 @@ def test_machines_that_see_the_same_disk_work_in_place(cluster, tmp_path):
     assert (tmp_path / "runs" / task.name / ".lock").exists()
 
 
-def test_workers_of_a_cluster_load_no_torch():
-    code = "import sys, torchlace.experiments.ray; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_without_ray_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install 'torchlace\[ray\]'"), RayEngine():

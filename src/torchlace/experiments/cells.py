@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,14 @@ class Task:
     embeddings: tuple[str, ...] = ()
     archived: bool = False
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name of its run directory."""
         return run_name(self.config)
+
+    def seeded(self, seed: int) -> Task:
+        """The same with another seed."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, seed=seed))
 
     def complete(self, runs: Path) -> bool:
         """Whether its run directory holds everything that is needed of it."""

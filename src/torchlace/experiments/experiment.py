@@ -116,18 +116,19 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """Every place of the table with its run, all settings checked."""
-        cells = (
-            Cell(row.name, column.name, self._task(row, column, self.first_seed + seed))
-            # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
-            for seed in range(max(row.seeds or self.seeds for row in self.rows))
+        seeds = {row.name: row.seeds or self.seeds for row in self.rows}
+        tasks = {
+            (row.name, column.name): self._task(row, column)
             for column in self.columns
             for row in self.rows
-            if seed < (row.seeds or self.seeds)
-        )
+        }
         return [
-            cell
-            for cell in cells
-            if all(getattr(cell.task.config, key) in chosen for key, chosen in self.only.items())
+            Cell(row, column, task.seeded(self.first_seed + seed))
+            # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
+            for seed in range(max(seeds.values()))
+            for (row, column), task in tasks.items()
+            if seed < seeds[row]
+            and all(getattr(task.config, key) in names for key, names in self.only.items())
         ]
 
     def select(
@@ -201,10 +202,11 @@ class Experiment:
     def _head(self, row: Row) -> str:
         return str({**self.settings, **row.settings}.get("head", TrainConfig.head))
 
-    def _task(self, row: Row, column: Column, seed: int) -> Task:
+    def _task(self, row: Row, column: Column) -> Task:
+        """The run of a cell with any seed, its settings checked."""
         where = f"{self.name} ({row.name}, {column.name})"
         settings = {**self.settings, **column.settings, **row.settings, **self.overrides}
-        config = read_config({**settings, "seed": seed}, where)
+        config = read_config(settings, where)
         # Equal runs have equal settings: the backbone goes by its name.
         config = dataclasses.replace(config, backbone=config.backbone_name)
         check_choice(f"head in {where}", config.head, heads.names())
