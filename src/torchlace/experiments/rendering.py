@@ -1,7 +1,6 @@
 """Shows a table in the terminal, as Markdown, LaTeX, CSV or a fragment of HTML.
 
-What is shown is a sheet: rows of text below a header. A table has two, the paper's layout and a row
-for every number. Each format then only says how a text, a row and a whole sheet are written.
+A table has two sheets of text: the paper's layout, and a row for every number.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from torchlace._checks import check_choice
 from torchlace._text import shown
-from torchlace.experiments.experiment import Column, Published
+from torchlace.experiments.experiment import Column
 from torchlace.experiments.tables import Entry, Interval, Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
@@ -65,7 +63,7 @@ def render(
         return _terminal(table, sheets, width, styled)
     if form == "html":
         return _html(table, sheets, Path(folder))
-    return {"markdown": _markdown, "latex": _latex}[form](table, sheets)
+    return _markdown(table, sheets) if form == "markdown" else _latex(table, sheets)
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,11 @@ def summary_sheet(table: Table) -> Sheet:
             entry = table.entries[row.name, column.name]
             few = f" (n = {len(entry.values)})" if 0 < len(entry.values) < usual else ""
             style = {1: "bold", 2: "underline"}.get(entry.rank or 0, "")
-            published = _published(entry.published, column)
+            published = _figures(column, entry.published)
             below = f"{experiment.source} {published}" if published else ""
             link = re.sub(r":\d+$", "", entry.sources[0]) if entry.sources else ""
-            texts.append(Text((_mean(entry, column) or "–") + few, style, below, link))
+            mean = _figures(column, (entry.mean, entry.deviation)) or "–"
+            texts.append(Text(mean + few, style, below, link))
         rows.append(texts)
     return Sheet(["", *(column.label for column in experiment.columns)], rows)
 
@@ -123,10 +122,14 @@ def details_sheet(table: Table) -> Sheet:
             entry = table.entries[row.name, column.name]
             if not (entry.values or entry.unfinished):
                 continue
-            gain = f"{_signed(entry.gain, column)} {_interval(entry.gain_interval, column)}"
-            texts = [column.label, row.label, str(len(entry.values)), _mean(entry, column)]
-            texts += [_interval(entry.interval, column), gain.strip(), _p_value(entry)]
-            texts += [_published(entry.published, column), _signed(entry.from_published, column)]
+            gain, difference = (
+                _figures(column, [value], sign="+") for value in (entry.gain, entry.from_published)
+            )
+            mean = _figures(column, (entry.mean, entry.deviation))
+            texts = [column.label, row.label, str(len(entry.values)), mean]
+            texts += [_interval(column, entry.interval)]
+            texts += [f"{gain} {_interval(column, entry.gain_interval)}".strip(), _p_value(entry)]
+            texts += [_figures(column, entry.published), difference]
             runs = ", ".join([*shortened(entry.sources), *entry.unfinished])
             rows.append([*map(Text, texts), Text(runs, "code")])
     used = [place for place in range(len(header)) if any(row[place].main for row in rows)]
@@ -147,27 +150,16 @@ def shortened(sources: Iterable[str]) -> list[str]:
     return [stem + ",".join(numbers) for stem, numbers in groups.items()]
 
 
-def _mean(entry: Entry, column: Column) -> str:
-    return "" if entry.mean is None else _published(Published(entry.mean, entry.deviation), column)
+def _figures(
+    column: Column, values: Iterable[float | None] | None, between: str = " ± ", sign: str = ""
+) -> str:
+    """The numbers that there are, or nothing."""
+    known = [value for value in values or () if value is not None]
+    return between.join(f"{value:{sign},.{column.digits}f}" for value in known)
 
 
-def _published(number: Published | None, column: Column) -> str:
-    """A mean and its deviation, or nothing."""
-    if number is None:
-        return ""
-    parts = [each for each in (number.mean, number.deviation) if each is not None]
-    return " ± ".join(f"{each:,.{column.digits}f}" for each in parts)
-
-
-def _interval(interval: Interval | None, column: Column) -> str:
-    if interval is None:
-        return ""
-    low, high = (f"{end:.{column.digits}f}" for end in interval)
-    return f"[{low}, {high}]"
-
-
-def _signed(value: float | None, column: Column) -> str:
-    return "" if value is None else f"{value:+,.{column.digits}f}"
+def _interval(column: Column, ends: Interval | None) -> str:
+    return f"[{_figures(column, ends, ', ')}]" if ends else ""
 
 
 def _p_value(entry: Entry) -> str:
@@ -180,8 +172,17 @@ def _p_value(entry: Entry) -> str:
 def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> str:
     from rich import box
     from rich.console import Console
+    from rich.style import Style
     from rich.table import Table as Grid
     from rich.text import Text as Styled
+
+    def show(text: Text) -> Styled:
+        link = Path(text.link).resolve().as_uri() if text.link else None
+        bold, underline = (text.style == name or None for name in ("bold", "underline"))
+        main = Styled(shown(text.main), Style(bold=bold, underline=underline, link=link))
+        if not text.below:
+            return main
+        return Styled.assemble(main, Styled(f"\n{shown(text.below)}", "dim"))
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=styled, highlight=False)
@@ -197,23 +198,11 @@ def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> st
         for number, row in enumerate(sheet.rows):
             if number and "column" in sheet.header and row[0] != sheet.rows[number - 1][0]:
                 grid.add_section()
-            grid.add_row(*(_styled(row[place]) for place in places))
+            grid.add_row(*(show(row[place]) for place in places))
         console.print(grid)
     for note in (*table.notes, "The formats csv, markdown and html name the runs of every number."):
         console.print(Styled(shown(note)))
     return out.getvalue()
-
-
-def _styled(text: Text) -> Any:
-    from rich.style import Style
-    from rich.text import Text as Styled
-
-    link = Path(text.link).resolve().as_uri() if text.link else None
-    bold, underline = (text.style == name or None for name in ("bold", "underline"))
-    styled = Styled(shown(text.main), Style(bold=bold, underline=underline, link=link))
-    if text.below:
-        styled = Styled.assemble(styled, Styled(f"\n{shown(text.below)}", "dim"))
-    return styled
 
 
 def _marked(text: Text, plain: str, bold: str, underline: str, code: str) -> str:
