@@ -122,7 +122,10 @@ def reproduce(
         looked = dry_run or as_status
         lines_only = results is not None and not (missing or show or looked)
         train = not (lines_only or show or looked)
-        grid.check(backbones=dry_run or train, data=not lines_only, train=train)
+        if dry_run or train:
+            grids.require_backbones(experiment)
+        if not lines_only:
+            grids.require_same_data(grid.tasks, runs, closely=train)
         if dry_run:
             _foretell(grid, retry_failed)
         if looked:
@@ -150,16 +153,6 @@ class _Grid:
         runnable = [task for task in self.tasks if not task.archived]
         self.wanted = [task for task in runnable if task.name not in finished]
         self.known = len(runnable) - len(self.wanted)
-
-    def check(self, *, backbones: bool, data: bool, train: bool) -> None:
-        """Raise if runs can't be what the experiment says, as far as that is asked for."""
-        from torchlace.experiments.experiment import require_backbones
-        from torchlace.experiments.grid import require_same_data
-
-        if backbones:
-            require_backbones(self.experiment)
-        if data:
-            require_same_data(self.tasks, self.runs, closely=train)
 
 
 def _check_form(form: str | None, out: Path | None) -> str:

@@ -9,8 +9,8 @@ from torchlace._registry import lazy_names
 if TYPE_CHECKING:
     from torchlace.experiments.cells import Cell, State, Task, grid_status, unique_tasks
     from torchlace.experiments.engines import make_engine
-    from torchlace.experiments.experiment import Experiment
-    from torchlace.experiments.grid import Outcome, run_grid
+    from torchlace.experiments.experiment import Experiment, require_backbones
+    from torchlace.experiments.grid import Outcome, require_same_data, run_grid
     from torchlace.experiments.library import experiment_names, load_experiment
     from torchlace.experiments.pictures import Panels, collect_curves, collect_panels
     from torchlace.experiments.records import Record, collect_records, read_lines, to_lines
@@ -48,6 +48,8 @@ __all__ = [
     "paired_test",
     "read_lines",
     "render",
+    "require_backbones",
+    "require_same_data",
     "run_grid",
     "to_lines",
     "unique_tasks",
@@ -59,8 +61,8 @@ __getattr__ = lazy_names(
     {
         "cells": ("Cell", "State", "Task", "grid_status", "unique_tasks"),
         "engines": ("make_engine",),
-        "experiment": ("Experiment",),
-        "grid": ("Outcome", "run_grid"),
+        "experiment": ("Experiment", "require_backbones"),
+        "grid": ("Outcome", "require_same_data", "run_grid"),
         "library": ("experiment_names", "load_experiment"),
         "pictures": ("Panels", "collect_curves", "collect_panels"),
         "records": ("Record", "collect_records", "read_lines", "to_lines"),

@@ -168,6 +168,20 @@ def to_lines(records: Iterable[Record]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
+def shortened(sources: Iterable[str]) -> list[str]:
+    """Sources that differ in their last number only, as one.
+
+    Example:
+        >>> shortened(["runs/a-s0", "runs/a-s1", "table1.jsonl:7"])
+        ['runs/a-s0,1', 'table1.jsonl:7']
+    """
+    groups: dict[str, list[str]] = {}
+    for source in sources:
+        stem = source.rstrip("0123456789")
+        groups.setdefault(stem, []).append(source.removeprefix(stem))
+    return [stem + ",".join(numbers) for stem, numbers in groups.items()]
+
+
 def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
     """The settings, those of where and how it computed taken from the run itself."""
     if not run.config_path.exists():

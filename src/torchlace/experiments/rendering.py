@@ -18,6 +18,7 @@ from urllib.parse import quote
 from torchlace._checks import check_choice
 from torchlace._text import shown
 from torchlace.experiments.experiment import Column
+from torchlace.experiments.records import shortened
 from torchlace.experiments.tables import Entry, Interval, Table
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
@@ -134,20 +135,6 @@ def details_sheet(table: Table) -> Sheet:
             rows.append([*map(Text, texts), Text(runs, "code")])
     used = [place for place in range(len(header)) if any(row[place].main for row in rows)]
     return Sheet([header[i] for i in used], [[row[i] for i in used] for row in rows])
-
-
-def shortened(sources: Iterable[str]) -> list[str]:
-    """Sources that differ in their last number only, as one.
-
-    Example:
-        >>> shortened(["runs/a-s0", "runs/a-s1", "table1.jsonl:7"])
-        ['runs/a-s0,1', 'table1.jsonl:7']
-    """
-    groups: dict[str, list[str]] = {}
-    for source in sources:
-        stem = source.rstrip("0123456789")
-        groups.setdefault(stem, []).append(source.removeprefix(stem))
-    return [stem + ",".join(numbers) for stem, numbers in groups.items()]
 
 
 def _figures(
