@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.style import context
+from torchlace.experiments.statistics import unpack_right
 
 from torchlace.experiments import load_experiment, mean_interval, read_lines
-from torchlace.experiments.statistics import unpack_right
 from torchlace.report.style import FAINT, INK, STYLE
 
 ROOT = Path(__file__).resolve().parents[1]
