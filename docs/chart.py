@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.style import context
-from torchlace.experiments.statistics import unpack_right
 
 from torchlace.experiments import load_experiment, mean_interval, read_lines
 from torchlace.report.style import FAINT, INK, STYLE
@@ -33,7 +32,7 @@ def gains(row: str) -> dict[str, tuple[float, float, float]]:
         record = lines.get(cell.task.name)
         if record is not None and record.finished and cell.row in (row, "softmax"):
             key = (cell.column, cell.row, cell.task.config.seed)
-            right[key] = unpack_right(record.line)
+            right[key] = record.right()
     found = {}
     for column in experiment.columns:
         ahead = [
