@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from torchlace.experiments import load_experiment, mean_interval, read_lines
-from torchlace.experiments.statistics import unpack_right
 from torchlace.report.style import FAINT, INK, STYLE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +32,7 @@ def gains(row: str) -> dict[str, tuple[float, float, float]]:
         record = lines.get(cell.task.name)
         if record is not None and record.finished and cell.row in (row, "softmax"):
             key = (cell.column, cell.row, cell.task.config.seed)
-            right[key] = unpack_right(record.line)
+            right[key] = record.right()
     found = {}
     for column in experiment.columns:
         ahead = [

@@ -8,7 +8,7 @@ import pytest
 
 from torchlace.data import KNOWN
 from torchlace.experiments import collect_records, load_experiment, read_lines, unique_tasks
-from torchlace.experiments.cells import canonical, run_name
+from torchlace.experiments.cells import run_name
 from torchlace.training import TrainConfig
 
 ALL = [
@@ -79,7 +79,7 @@ def test_the_curve_leads_to_the_chosen_epoch(line):
 def test_the_configuration_runs_it_again(line):
     config = TrainConfig.from_dict(line["config"])
     assert (config.data, config.head, config.seed) == (line["dataset"], line["head"], line["seed"])
-    assert run_name(canonical(config)) == line["run"]
+    assert run_name(config) == line["run"]
 
 
 @each_line

@@ -8,7 +8,7 @@ import pytest
 
 from torchlace import _files
 from torchlace.data import DataError, packs
-from torchlace.experiments import remote
+from torchlace.experiments.ray import place_files
 from torchlace.runs import write_whole
 from torchlace.training import RunError, TrainConfig, train
 
@@ -63,7 +63,7 @@ def test_everybody_says_the_same_of_a_full_disk(tmp_path, monkeypatch):
         (lambda path: _files.write_whole(path, lambda file: None), OSError),
         (lambda path: write_whole(path, lambda file: None), RunError),
         (lambda path: packs.write_pack(path, {"x_train": x}), DataError),
-        (lambda path: remote.unpack({path.name: b"{}"}, path.parent), OSError),
+        (lambda path: place_files({path.name: b"{}"}, path.parent), OSError),
     ):
         with pytest.raises(kind) as raised:
             write(tmp_path / "result.json")

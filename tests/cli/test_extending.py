@@ -12,8 +12,7 @@ from training.processes import torchlace
 from training.rewriting import rewrite_settings
 
 from torchlace.experiments import Task
-from torchlace.experiments.remote import run_remotely
-from torchlace.experiments.worker import make_job
+from torchlace.experiments.ray import run_remotely
 from torchlace.runs import TrainConfig
 from torchlace.runs.files import CONFIG, EVALUATION, LOG, RESULT
 
@@ -142,8 +141,8 @@ def test_settings_in_a_file_import_what_they_name(trained, tmp_path):
 def test_a_task_of_a_cluster_imports_what_its_settings_name(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     config = TrainConfig(head="mine", epochs=1, imports=(str(trained / "my heads.py"),))
-    job = make_job(Task(config, inspect=True), tmp_path / "mine", {})
-    code, files = run_remotely(job, None, {})
+    task = Task(config, inspect=True)
+    code, files = run_remotely(task, str(tmp_path / "mine"), None, {})
     assert (code, files[LOG]) == (0, b"")
     assert str(trained).encode() in files[CONFIG]
     assert RESULT in files

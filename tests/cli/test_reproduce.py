@@ -1,4 +1,7 @@
-"""`torchlace reproduce` from the outside: real grids on the digits, killed and started again."""
+"""`torchlace reproduce` from the outside: real grids on the digits, killed and started again.
+
+Commands that nobody kills run in this process: what cells are forked from is started once for all.
+"""
 
 import csv
 import io
@@ -15,10 +18,11 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from cli.inside import torchlace as inside
+from cli.inside import torchlace
 from cli.pictures import as_npz, write
 from experiments.grids import GRID
-from training.processes import QUIET, Command, torchlace
+from training.processes import QUIET, Command
+from training.processes import torchlace as forked
 
 from torchlace.runs import Lock
 from torchlace.runs.files import LOCK
@@ -181,10 +185,10 @@ def test_compiled_is_no_other_run(folder):
     assert torchlace(*command, "--compile", "--dry-run", folder=folder).out == foretold.out
     # Where nothing can be compiled, it shows that it was tried.
     nowhere = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    failed = torchlace(*command, "--compile", folder=folder, environment=nowhere)
+    failed = forked(*command, "--compile", folder=folder, environment=nowhere)
     assert failed.code == 1
     assert "RunError: small-cnn can't be compiled here" in failed.err
-    again = torchlace(*command, "--retry-failed", folder=folder, environment=nowhere)
+    again = forked(*command, "--retry-failed", folder=folder, environment=nowhere)
     assert again.code == 0, again
     assert [*finished(folder)] == foretold.out.splitlines()[:1]
     # A line says how its run computed, however it is asked for.
@@ -195,7 +199,7 @@ def test_compiled_is_no_other_run(folder):
 def test_the_committed_results_are_shown_in_every_format(folder):
     command = ("reproduce", "table1", "--results", RESULTS, "--datasets", "cifar10")
     texts = {
-        form: inside(*command, "--format", form, folder=folder)
+        form: torchlace(*command, "--format", form, folder=folder)
         for form in ("terminal", "markdown", "latex", "csv", "html", "jsonl")
     }
     assert all((done.code, done.err) == (0, "") for done in texts.values())
@@ -210,7 +214,7 @@ def test_the_committed_results_are_shown_in_every_format(folder):
 
 
 def test_the_list_names_every_experiment(folder):
-    done = inside("reproduce", "--list", folder=folder)
+    done = torchlace("reproduce", "--list", folder=folder)
     assert done.code == 0
     names = ["table1", "table2", "table3", "table4", "figure2", "figure3", "cost", "controls"]
     for name in (*names, "settings", "quick"):
@@ -218,7 +222,7 @@ def test_the_list_names_every_experiment(folder):
 
 
 def test_a_dry_run_starts_nothing(folder):
-    done = inside(
+    done = torchlace(
         "reproduce", "table3", "--seeds", "1", "--methods", "lace", "--dry-run", folder=folder
     )
     names = done.out.splitlines()
@@ -255,7 +259,7 @@ def test_a_dry_run_starts_nothing(folder):
     ],
 )
 def test_a_wrong_command_is_one_line(arguments, message, folder):
-    done = inside("reproduce", *arguments, folder=folder)
+    done = torchlace("reproduce", *arguments, folder=folder)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: ")
     assert message in done.err
@@ -275,7 +279,7 @@ def test_wrong_grids_of_ones_own_are_one_line(folder):
     ):
         (folder / "mine.yaml").write_text(GRID.replace(old, new))
         for option in ((), ("--dry-run",)):
-            done = inside("reproduce", "mine.yaml", *option, folder=folder)
+            done = torchlace("reproduce", "mine.yaml", *option, folder=folder)
             assert (done.code, done.err.count("\n")) == (1, 1)
             assert message in done.err
             assert not os.path.exists(folder / "runs")
@@ -285,7 +289,7 @@ def test_a_selection_that_leaves_nothing_is_one_line(folder):
     grid = GRID.replace("head: lace}", "data: svhn}")
     (folder / "mine.yaml").write_text(grid)
     command = ("reproduce", "mine.yaml", "--datasets", "svhn", "--methods", "softmax", "--show")
-    done = inside(*command, folder=folder)
+    done = torchlace(*command, folder=folder)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: no run of mine has data set svhn and method softmax: ")
 
@@ -324,12 +328,12 @@ def test_the_result_of_other_data_is_not_shown_as_ones_own(folder):
 
 def test_a_run_at_work_is_not_said_to_be_cut(folder):
     command = ("reproduce", "mine.yaml", "--seeds", "1", "--methods", "lace")
-    name = inside(*command, "--dry-run", folder=folder).out.splitlines()[0]
+    name = torchlace(*command, "--dry-run", folder=folder).out.splitlines()[0]
     lock = Lock(folder / "runs" / "reproduce" / name, LOCK)
     assert lock.acquire()
-    lines = inside(*command, "--show", "--format", "jsonl", folder=folder)
-    shown = inside(*command, "--show", "--format", "markdown", folder=folder)
-    status = inside(*command, "--status", folder=folder)
+    lines = torchlace(*command, "--show", "--format", "jsonl", folder=folder)
+    shown = torchlace(*command, "--show", "--format", "markdown", folder=folder)
+    status = torchlace(*command, "--status", folder=folder)
     lock.release()
     assert (lines.code, lines.out, lines.err) == (0, "", "not in these lines: 1 run at work\n")
     assert "1 run at work: not counted yet." in shown.out
@@ -359,7 +363,7 @@ def test_a_bad_image_is_named_with_what_to_do(folder):
 def test_links_of_a_page_lead_from_where_it_lies(folder):
     command = ("reproduce", "table1", "--results", "some", "--datasets", "cifar10")
     shutil.copytree(RESULTS, folder / "some")
-    inside(*command, "-o", "pages/of mine/table.html", folder=folder)
+    torchlace(*command, "-o", "pages/of mine/table.html", folder=folder)
     text = (folder / "pages" / "of mine" / "table.html").read_text()
     links = {unquote(link) for link in re.findall('href="(.*?)"', text)}
     assert links

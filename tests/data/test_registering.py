@@ -33,7 +33,7 @@ from torchlace.data import (
 from torchlace.data.sources import LOADERS
 from torchlace.experiments import load_experiment
 from torchlace.experiments.cells import Task
-from torchlace.experiments.sources import require_same_data
+from torchlace.experiments.grid import require_same_data
 from torchlace.training import Run, TrainConfig, train
 
 

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from torchlace.experiments.engines import LocalEngine
-from torchlace.training import Run
+from torchlace.training import Reporter, Run
 
 
 class Pretended:
@@ -20,6 +20,9 @@ class Pretended:
         return self
 
     def __exit__(self, *error):
+        pass
+
+    def check(self, tasks):
         pass
 
     def start(self, task, path):
@@ -60,17 +63,26 @@ class _Handle:
         self.asked.append("kill")
 
 
+class Lines(Reporter):
+    """A reporter that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def message(self, text):
+        self.told.append(text)
+
+
 class Watched(LocalEngine):
     """The local engine, which remembers its processes."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.workers = []
+        self.started = []
 
     def start(self, task, path):
-        worker = super().start(task, path)
-        self.workers.append(worker)
-        return worker
+        self.started.append(super().start(task, path))
+        return self.started[-1]
 
 
 @contextlib.contextmanager

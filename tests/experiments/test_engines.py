@@ -27,8 +27,8 @@ echo "$question ${CUDA_MPS_PIPE_DIRECTORY-none}" >> "$TOLD"
 class Pretended:
     """A process that runs until it is told to end."""
 
-    def __init__(self, job, device):
-        self.job, self.device, self.code = job, device, None
+    def __init__(self, task, path, environment, threads):
+        self.environment, self.code = environment, None
 
     def poll(self):
         return self.code
@@ -38,7 +38,7 @@ class Pretended:
 def gpus(monkeypatch, tmp_path):
     """Two GPUs and a control program that writes down what it is asked."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr(engines, "_OnDevice", Pretended)
+    monkeypatch.setattr(engines, "CellProcess", Pretended)
     program = tmp_path / "nvidia-cuda-mps-control"
     program.write_text(CONTROL)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -52,17 +52,20 @@ def gpus(monkeypatch, tmp_path):
 TASK = Task(TrainConfig())
 
 
+def device(cell):
+    return cell.environment["CUDA_VISIBLE_DEVICES"]
+
+
 def test_cells_go_to_the_device_that_has_the_fewest(gpus, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     with LocalEngine(2) as engine:
         assert engine.slots == 4
         handles = [engine.start(TASK, tmp_path) for _ in range(4)]
-        assert [handle.device for handle in handles] == ["3", "GPU-5", "3", "GPU-5"]
+        assert [device(handle) for handle in handles] == ["3", "GPU-5", "3", "GPU-5"]
         for handle in handles:
-            assert handle.job.environment["CUDA_VISIBLE_DEVICES"] == handle.device
-            assert handle.job.environment["CUDA_MPS_PIPE_DIRECTORY"] in gpus.read_text()
+            assert handle.environment["CUDA_MPS_PIPE_DIRECTORY"] in gpus.read_text()
         handles[1].code = 0
-        assert engine.start(TASK, tmp_path).device == "GPU-5"
+        assert device(engine.start(TASK, tmp_path)) == "GPU-5"
 
 
 def test_the_daemon_is_started_once_and_stopped_again(gpus):
@@ -87,7 +90,7 @@ def test_a_daemon_that_runs_already_is_used_and_left_alone(gpus, tmp_path, monke
     (tmp_path / "control").touch()
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     with LocalEngine(2) as engine:
-        environment = engine.start(TASK, tmp_path).job.environment
+        environment = engine.start(TASK, tmp_path).environment
         assert environment["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path)
     assert gpus.read_text().split()[::2] == ["get_server_list"]
 
@@ -95,16 +98,23 @@ def test_a_daemon_that_runs_already_is_used_and_left_alone(gpus, tmp_path, monke
 def test_a_daemon_that_can_not_be_started_is_done_without(gpus, tmp_path, monkeypatch):
     monkeypatch.setenv("REFUSES", "yes")
     with LocalEngine(2) as engine:
-        environment = engine.start(TASK, tmp_path).job.environment
+        environment = engine.start(TASK, tmp_path).environment
         assert "CUDA_MPS_PIPE_DIRECTORY" not in environment
 
 
-def test_what_is_loaded_ahead_leaves_the_devices_alone():
-    """A process that has looked at its devices can't be forked into one that uses them."""
+def test_what_a_process_loads_before_it_trains():
+    """On a cluster no torch; and ahead of a fork nothing that has looked at the devices.
+
+    A process that has looked at its devices can't be forked into one that uses them.
+    """
     code = """if True:
         import importlib
+        import sys
+        import torchlace.experiments.ray
+        from torchlace.experiments.process import LOADED
+
+        assert "torch" not in sys.modules
         import torch
-        from torchlace.experiments.worker import LOADED
 
         def refuse(*arguments):
             raise AssertionError("CUDA was started")

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from experiments.engines import Pretended, Watched
+from experiments.engines import Lines, Pretended, Watched
 from experiments.grids import GRID
 
 from torchlace.experiments import (
@@ -22,9 +22,8 @@ from torchlace.experiments import (
     run_grid,
     unique_tasks,
 )
-from torchlace.experiments.cells import Task, require_layouts
-from torchlace.experiments.engines import LocalEngine
-from torchlace.experiments.state import longest_first
+from torchlace.experiments.cells import Task, longest_first
+from torchlace.experiments.engines import LocalEngine, require_layouts
 from torchlace.runs import Lock
 from torchlace.runs.files import CLAIM, LOCK
 from torchlace.training import Run, TrainConfig
@@ -43,14 +42,14 @@ def written(wanted, folder):
 
 
 def test_finished_cells_are_left_alone_and_the_rest_runs(tmp_path):
-    wanted, engine, lines = tasks(5), Pretended(), []
+    wanted, engine, lines = tasks(5), Pretended(), Lines()
     run_grid(wanted[:2], tmp_path, Pretended())
     before = written(wanted[:2], tmp_path)
-    outcome = run_grid(wanted, tmp_path, engine, report=lines.append)
+    outcome = run_grid(wanted, tmp_path, engine, reporter=lines)
     assert engine.started == outcome.ran == [task.name for task in wanted[2:]]
     assert states(wanted, tmp_path) == [State.DONE] * 5
     assert before == written(wanted[:2], tmp_path)
-    assert lines[-1].endswith("50.00 % in 2 s; 5 of 5 done")
+    assert lines.told[-1].endswith("50.00 % in 2 s; 5 of 5 done")
     assert run_grid(wanted, tmp_path, Pretended()).ran == []
 
 
@@ -65,10 +64,10 @@ def test_failed_cells_are_reported_and_run_again_on_demand(tmp_path):
     assert len(run_grid(wanted, tmp_path, again).failed) == 2
     assert again.started == []
     Run(tmp_path / wanted[2].name).checkpoint_path.touch()
-    lines = []
-    retried = run_grid(wanted, tmp_path, again, retry_failed=True, report=lines.append)
+    lines = Lines()
+    retried = run_grid(wanted, tmp_path, again, retry_failed=True, reporter=lines)
     assert (len(retried.ran), retried.failed) == (2, {})
-    assert {f"{wanted[1].name} starts", f"{wanted[2].name} goes on"} <= set(lines)
+    assert {f"{wanted[1].name} starts", f"{wanted[2].name} goes on"} <= set(lines.told)
     assert states(wanted, tmp_path) == [State.DONE] * 3
 
 
@@ -79,13 +78,13 @@ def test_the_first_ctrl_c_waits_for_the_epoch_and_the_second_ends_all(tmp_path):
         if next(looks) in (4, 20):
             os.kill(os.getpid(), signal.SIGINT)
 
-    before, lines = signal.getsignal(signal.SIGINT), []
+    before, lines = signal.getsignal(signal.SIGINT), Lines()
     engine = Pretended(looks=100, on_look=ask)
-    outcome = run_grid(tasks(4), tmp_path, engine, report=lines.append)
+    outcome = run_grid(tasks(4), tmp_path, engine, reporter=lines)
     assert outcome.interrupted
     assert len(engine.started) == 2
     assert [handle.asked for handle in engine.handles] == [["interrupt", "kill"]] * 2
-    assert "stopping: 2 runs finish their epoch; once more ends them now" in lines
+    assert "stopping: 2 runs finish their epoch; once more ends them now" in lines.told
     assert outcome.failed == {}
     assert signal.getsignal(signal.SIGINT) is before
     assert set(states(tasks(4), tmp_path)) == {State.MISSING}
@@ -223,9 +222,9 @@ def test_real_processes_fail_are_killed_and_recover(tmp_path):
     engine = Watched(2, "cpu")
 
     def kill():
-        while len(engine.workers) < 2:
+        while len(engine.started) < 2:
             time.sleep(0.01)
-        engine.workers[1].kill()
+        engine.started[1].kill()
 
     threading.Thread(target=kill, daemon=True).start()
     outcome = run_grid(wanted, tmp_path / "runs", engine)

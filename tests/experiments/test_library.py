@@ -1,5 +1,6 @@
 import dataclasses
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,8 @@ from experiments.grids import GRID
 from torchlace.evaluation import cluster_scores
 from torchlace.evaluation.measures import line_names
 from torchlace.experiments import experiment_names, load_experiment, unique_tasks
-from torchlace.experiments.cells import require_data, run_name
+from torchlace.experiments.cells import run_name
+from torchlace.experiments.engines import require_data
 from torchlace.experiments.experiment import require_backbones
 from torchlace.runs.config import EXECUTION
 from torchlace.training import TrainConfig
@@ -23,8 +25,14 @@ def grid(tmp_path):
     return path
 
 
+@cache
+def cells(experiment):
+    return load_experiment(experiment).cells()
+
+
+@cache
 def names(experiment):
-    return {task.name for task in unique_tasks(load_experiment(experiment).cells())}
+    return {task.name for task in unique_tasks(cells(experiment))}
 
 
 def test_the_papers_experiments_have_their_size():
@@ -54,20 +62,20 @@ def test_tables_share_their_runs():
 
 
 def test_a_run_that_several_cells_show_is_examined_if_any_needs_it():
-    tasks = {task.name: task for task in unique_tasks(load_experiment("figure3").cells())}
+    tasks = {task.name: task for task in unique_tasks(cells("figure3"))}
     assert all(task.inspect and len(task.embeddings) == 2 for task in tasks.values())
-    table = unique_tasks(load_experiment("table1").cells())
+    table = unique_tasks(cells("table1"))
     assert {task.config.data for task in table if task.inspect} == {"fashion_mnist"}
 
 
 def test_seeds_come_one_after_the_other():
-    seeds = [cell.task.config.seed for cell in load_experiment("table1").cells()]
+    seeds = [cell.task.config.seed for cell in cells("table1")]
     assert seeds == sorted(seeds)
 
 
 def test_seeds_begin_where_the_file_says(grid):
-    assert {cell.task.config.seed for cell in load_experiment("figure2").cells()} == {1}
-    assert {cell.task.config.seed for cell in load_experiment("figure3").cells()} == {2}
+    assert {cell.task.config.seed for cell in cells("figure2")} == {1}
+    assert {cell.task.config.seed for cell in cells("figure3")} == {2}
     grid.write_text(GRID + "first_seed: 5\n")
     experiment = load_experiment(grid)
     assert [cell.task.config.seed for cell in experiment.cells()] == [5, 5, 6, 6]
@@ -76,12 +84,13 @@ def test_seeds_begin_where_the_file_says(grid):
 
 
 def test_all_rows_of_a_table_train_alike():
-    for experiment in map(load_experiment, experiment_names()):
-        cells = experiment.cells()
-        for column in experiment.columns:
-            configs = [cell.task.config for cell in cells if cell.column == column.name]
-            for setting in ("protocol", "epochs", "patience", "batch_size", "optimizer", "lr"):
-                assert len({getattr(config, setting) for config in configs}) == 1
+    same = ("protocol", "epochs", "patience", "batch_size", "optimizer", "lr")
+    for name in experiment_names():
+        trained = {}
+        for cell in cells(name):
+            settings = tuple(getattr(cell.task.config, setting) for setting in same)
+            trained.setdefault(cell.column, set()).add(settings)
+        assert {len(each) for each in trained.values()} == {1}
 
 
 CHANGED = {
@@ -228,7 +237,7 @@ def test_an_unknown_experiment_names_the_nearest():
         (
             "{accuracy: 90.5 ± 0.5}",
             "high",
-            "published of row softmax .* must hold `name: value`",
+            "published in row softmax .* must hold `name: value`",
         ),
         ("seeds: 2", "seeds: many", "seeds in .*mine.yaml must be an integer, got 'many'"),
         ("seeds: 2", "first_seed: -1", "first_seed in .*mine.yaml must be at least 0, got -1"),

@@ -17,7 +17,6 @@ from torchlace.experiments import (
     unique_tasks,
 )
 from torchlace.experiments.cells import Task
-from torchlace.experiments.statistics import unpack_right
 from torchlace.runs import Lock
 from torchlace.runs.files import LOCK
 from torchlace.training import Run, RunError, TrainConfig
@@ -242,6 +241,6 @@ def test_a_damaged_curve_is_named(tmp_path):
 def test_accuracies_follow_from_the_bits():
     for record in read_lines(RESULTS).values():
         if record.finished:
-            right = unpack_right(record.line)
+            right = record.right()
             assert set(np.unique(right)) <= {0.0, 1.0}
             assert 100 * right.mean() == pytest.approx(record.line["test_accuracy"], abs=1e-9)

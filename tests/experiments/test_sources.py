@@ -7,9 +7,9 @@ import pytest
 from training.rewriting import FACTS
 
 from torchlace.data import load_data
-from torchlace.experiments import sources
+from torchlace.experiments import grid
 from torchlace.experiments.cells import Task
-from torchlace.experiments.sources import require_same_data
+from torchlace.experiments.grid import require_same_data
 from torchlace.training import Run, TrainConfig
 
 CONFIG = TrainConfig(data="photos.npz", backbone="small-cnn", epochs=2)
@@ -49,7 +49,7 @@ def loaded(monkeypatch):
         found.append(source)
         return load_data(source, *arguments, **options)
 
-    monkeypatch.setattr(sources, "load_data", load)
+    monkeypatch.setattr(grid, "load_data", load)
     return found
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from torchlace.experiments import holm, mean_interval, paired_test
-from torchlace.experiments.statistics import deviation
+from torchlace.experiments.tables import deviation
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=8)
 

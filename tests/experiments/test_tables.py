@@ -17,8 +17,8 @@ from torchlace.experiments import (
     make_table,
     render,
 )
-from torchlace.experiments.sheets import summary_sheet
-from torchlace.experiments.statistics import holm, mean_interval
+from torchlace.experiments.rendering import summary_sheet
+from torchlace.experiments.tables import holm, mean_interval
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from torchlace.data import MemoryImages
-from torchlace.experiments.pictures import pack
+from torchlace.experiments.pictures import encode
 from torchlace.report.page import _first
 from torchlace.report.page.examples import find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Shown, Spread, group_runs, short_names
@@ -244,7 +244,7 @@ def test_many_or_large_images_make_no_larger_sheet():
 
 def test_packed_numbers_come_back_as_the_page_reads_them():
     points = np.random.default_rng(0).uniform(-1, 1, (50, 3))
-    back = np.frombuffer(base64.b64decode(pack(np.rint(UNIT * points), "<i2")), "<i2") / UNIT
+    back = np.frombuffer(base64.b64decode(encode(np.rint(UNIT * points), "<i2")), "<i2") / UNIT
     assert np.abs(back.reshape(50, 3) - points).max() < 2e-5
 
 

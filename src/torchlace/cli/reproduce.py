@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
+# Loads what is heavy when it is first used, so that --help answers at once.
+from torchlace import experiments as grids
+from torchlace._files import write_whole
 from torchlace._text import counted
+from torchlace._values import check_choice
 from torchlace.cli.common import (
     Imports,
     experiments,
@@ -21,10 +27,13 @@ from torchlace.cli.common import (
     say,
     say_lines,
 )
+from torchlace.cli.progress import reporting
+from torchlace.experiments.cells import State, duration, grid_status, longest_first, reason
+from torchlace.runs import Run
 from torchlace.runs.files import CONFIG
 
 if TYPE_CHECKING:
-    from torchlace.experiments import Experiment, Outcome, Record, Task
+    from torchlace.experiments import Experiment, Outcome, Record
 
 PICTURES = (".png", ".svg")
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", ".jsonl": "jsonl"}
@@ -38,55 +47,46 @@ def reproduce(
         ),
     ] = None,
     datasets: Annotated[
-        list[str] | None, typer.Option(help="Only these, separated by commas; repeatable.")
+        list[str] | None, Option(help="Only these, separated by commas; repeatable.")
     ] = None,
-    backbones: Annotated[list[str] | None, typer.Option(help="Only these, likewise.")] = None,
-    methods: Annotated[
-        list[str] | None, typer.Option(help="Only these rows or heads, likewise.")
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="How many", show_default="the experiment's")
-    ] = None,
+    backbones: Annotated[list[str] | None, Option(help="Only these, likewise.")] = None,
+    methods: Annotated[list[str] | None, Option(help="Only these rows or heads, likewise.")] = None,
+    seeds: Annotated[int | None, Option(help="How many", show_default="the experiment's")] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="native or paper (224 px)", show_default="native")
+        str | None, Option(help="native or paper (224 px)", show_default="native")
     ] = None,
     max_epochs: Annotated[
-        int | None, typer.Option(help="At most so many epochs", show_default="the experiment's")
+        int | None, Option(help="At most so many epochs", show_default="the experiment's")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
+    root: Annotated[Path | None, Option(help="Where packs of data lie.")] = None,
     imports: Imports = None,
-    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path(
-        "runs/reproduce"
-    ),
+    runs: Annotated[Path, Option(help="Folder of the run directories.")] = Path("runs/reproduce"),
     results: Annotated[
-        Path | None,
-        typer.Option(help="Show lines of results (.jsonl or a folder of them), run nothing."),
+        Path | None, Option(help="Show lines of results (.jsonl or a folder of them), run nothing.")
     ] = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="With --results: run what they lack.")
+        bool, Option("--missing", help="With --results: run what they lack.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Show what the run directories hold, run nothing.")
+        bool, Option("--show", help="Show what the run directories hold, run nothing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on each device.")] = 1,
-    engine: Annotated[str, typer.Option(help="local or ray")] = "local",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    jobs: Annotated[int, Option(min=1, help="Runs at a time on each device.")] = 1,
+    engine: Annotated[str, Option(help="local or ray")] = "local",
+    device: Annotated[str, Option(help="cpu, cuda or auto")] = "auto",
     compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the backbones by torch.compile.")
+        bool, Option("--compile", help="Compile the backbones by torch.compile.")
     ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run failed ones again.")
-    ] = False,
-    as_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Run failed ones again.")] = False,
+    as_list: Annotated[bool, Option("--list", help="List the experiments.")] = False,
     as_status: Annotated[
-        bool, typer.Option("--status", help="Say what is done, running, failed, missing.")
+        bool, Option("--status", help="Say what is done, running, failed, missing.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs that would be started.")
+        bool, Option("--dry-run", help="List the runs that would be started.")
     ] = False,
     form: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--format",
             help="terminal, markdown, latex, csv, html, jsonl (the runs)",
             show_default="by --out",
@@ -94,11 +94,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File to write; .png or .svg draws features, or curves.",
-        ),
+        Option("--out", "-o", help="File to write; .png or .svg draws features, or curves."),
     ] = None,
 ) -> None:
     """Run a table or figure of the paper, or a grid of your own, and show it.
@@ -111,56 +107,71 @@ def reproduce(
             return
         if name is None:
             raise ValueError("name an experiment; torchlace reproduce --list shows them")
-        from torchlace._checks import check_choice
-        from torchlace.experiments import FORMATS, load_experiment, read_lines, unique_tasks
-        from torchlace.experiments.experiment import require_backbones
-        from torchlace.experiments.sources import require_same_data
-        from torchlace.experiments.state import longest_first
-
         if missing and results is None:
             raise ValueError("--missing runs what lines of results lack: name them by --results")
-        _check_out(out, form)
-        form = form or _form(out)
-        check_choice("format", form, (*FORMATS, "jsonl"))
+        form = _check_form(form, out)
         check_choice("engine", engine, ("local", "ray"))
-        experiment = load_experiment(name).select(
+        settings: dict[str, Any] = {"protocol": protocol, "epochs": max_epochs, "imports": imports}
+        settings |= {"root": root and str(root), "compile": compile or None}
+        settings |= {"device": None if device == "auto" else device}
+        experiment = grids.load_experiment(name).select(
             datasets=_names(datasets),
             backbones=_names(backbones),
             methods=_names(methods),
             seeds=seeds,
-            **_given(protocol=protocol, epochs=max_epochs, root=root and str(root), device=device),
-            **({"compile": True} if compile else {}),
-            **({"imports": imports} if imports else {}),
+            **{key: value for key, value in settings.items() if value is not None},
         )
-        tasks = unique_tasks(experiment.cells())
-        lines = read_lines(results) if results is not None else {}
-        runnable = [task for task in tasks if not task.archived]
-        wanted = [task for task in runnable if not _known(lines.get(task.name))]
+        grid = _Grid(experiment, runs, grids.read_lines(results) if results is not None else {})
         looked = dry_run or as_status
         lines_only = results is not None and not (missing or show or looked)
-        to_run = not (lines_only or show or looked)
-        if dry_run or to_run:
-            require_backbones(experiment)
+        train = not (lines_only or show or looked)
+        if dry_run or train:
+            grids.require_backbones(experiment)
         if not lines_only:
-            require_same_data(tasks, runs, closely=to_run)
+            grids.require_same_data(grid.tasks, runs, closely=train)
         if dry_run:
-            _foretell(wanted, runs, retry_failed)
+            _foretell(grid, retry_failed)
         if looked:
-            _status(experiment, runnable, wanted, runs, jobs)
+            _status(grid, jobs)
             return
-        outcome = None
-        took = {name: line.line["seconds"] for name, line in lines.items() if line.finished}
-        if to_run:
-            options = {"jobs": 1 if experiment.alone else jobs, "device": _device(tasks, device)}
-            outcome = _run(longest_first(wanted, took), runs, engine, retry_failed, options)
+        outcome = _run(grid, engine, jobs, device, retry_failed) if train else None
         try:
-            _show(experiment, tasks, None if lines_only else runs, lines, form, out)
+            _show(grid, None if lines_only else runs, form, out)
         finally:
             code = _conclude(outcome) if outcome is not None else 0
     raise typer.Exit(code)
 
 
-def _form(out: Path | None) -> str:
+@dataclass
+class _Grid:
+    """The runs that a command is about, and the lines of results that it was given."""
+
+    experiment: Experiment
+    runs: Path
+    lines: Mapping[str, Record]
+
+    def __post_init__(self) -> None:
+        self.tasks = grids.unique_tasks(self.experiment.cells())
+        finished = {name for name, record in self.lines.items() if record.finished}
+        runnable = [task for task in self.tasks if not task.archived]
+        self.wanted = [task for task in runnable if task.name not in finished]
+        self.known = len(runnable) - len(self.wanted)
+
+
+def _check_form(form: str | None, out: Path | None) -> str:
+    """The format; an error if a file can't be made, before anything is trained for it."""
+    if out is not None:
+        if form is not None and out.suffix in PICTURES:
+            raise ValueError(
+                f"{out.name} is a picture: leave out --format {form}, or name a text file"
+            )
+        if out.is_dir():
+            raise ValueError(f"{out} is a folder: name a file in it, such as {out / 'table.md'}")
+        for folder in out.parents:
+            if folder.exists() and not folder.is_dir():
+                raise ValueError(f"{out} can't be written: {folder} is a file, not a folder")
+    if form is not None:
+        return check_choice("format", form, (*grids.FORMATS, "jsonl"))
     if out is None or out.suffix in ("", ".txt", *PICTURES):
         return "terminal"
     if out.suffix not in SUFFIXES:
@@ -169,120 +180,70 @@ def _form(out: Path | None) -> str:
     return SUFFIXES[out.suffix]
 
 
-def _check_out(out: Path | None, form: str | None) -> None:
-    """Raise if a file can't be made there, before anything is trained for it."""
-    if out is None:
-        return
-    if form is not None and out.suffix in PICTURES:
-        raise ValueError(f"{out.name} is a picture: leave out --format {form}, or name a text file")
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder: name a file in it, such as {out / 'table.md'}")
-    for folder in out.parents:
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{out} can't be written: {folder} is a file, not a folder")
-
-
 def _list() -> None:
-    from torchlace.experiments import experiment_names, load_experiment, unique_tasks
-
     rows = []
-    for name in experiment_names():
-        experiment = load_experiment(name)
-        count = len(unique_tasks(experiment.cells()))
-        rows.append([name, experiment.title, str(count)])
+    for name in grids.experiment_names():
+        experiment = grids.load_experiment(name)
+        rows.append([name, experiment.title, str(len(grids.unique_tasks(experiment.cells())))])
     print_table("experiments", ["name", "what it shows", "runs"], rows)
     say("Yours: torchlace reproduce FILE.yaml, written like those in torchlace/experiments.")
 
 
-def _foretell(wanted: Sequence[Task], runs: Path, retry_failed: bool) -> None:
-    from torchlace.experiments import State, grid_status
-    from torchlace.runs import Run
-
+def _foretell(grid: _Grid, retry_failed: bool) -> None:
+    """Name the runs that would be started."""
     started = {State.MISSING, State.CUT} | ({State.FAILED} if retry_failed else set())
-    for name, state in grid_status(wanted, runs).states.items():
+    for name, state in grid_status(grid.wanted, grid.runs).states.items():
         if state in started:
-            say(f"{name}{'  (goes on)' if Run(runs / name).begun else ''}")
+            say(f"{name}{'  (goes on)' if Run(grid.runs / name).begun else ''}")
 
 
-def _status(
-    experiment: Experiment, tasks: Sequence[Task], wanted: Sequence[Task], runs: Path, jobs: int
-) -> None:
-    from torchlace.experiments import State, grid_status
-    from torchlace.experiments.grid import duration
-
-    status = grid_status(wanted, runs)
-    known = len(tasks) - len(wanted)
-    counts = [f"{status.count(state)} {state}" for state in State if status.count(state)]
-    if known:
-        counts.insert(0, f"{known} in the results")
-    say(f"{experiment.name}: {counted(len(tasks), 'run')}: {', '.join(counts)}")
+def _status(grid: _Grid, jobs: int) -> None:
+    """Say how many runs are in each state, what ails those that failed, and what is left."""
+    status = grid_status(grid.wanted, grid.runs)
+    counts = [f"{grid.known} in the results"] if grid.known else []
+    counts += [f"{status.count(state)} {state}" for state in State if status.count(state)]
+    runs = counted(grid.known + len(grid.wanted), "run")
+    say(f"{grid.experiment.name}: {runs}: {', '.join(counts)}")
     for name, state in status.states.items():
-        if state in (State.RUNNING, State.FAILED):
-            say(f"  {name}: {_account(runs / name, state)}")
+        run = Run(grid.runs / name)
+        if state is State.FAILED:
+            say(f"  {name}: failed: {reason(run.failure())}")
+        elif state is State.RUNNING:
+            say(f"  {name}: running, {counted(len(run.epochs()), 'epoch')} done")
     if status.seconds:
         left = duration(status.seconds / jobs)
         say(f"about {left} left with {jobs} at a time, going by those that are done")
 
 
-def _account(path: Path, state: Any) -> str:
-    from torchlace.experiments.state import State, reason
-    from torchlace.runs import Run
-
-    if state is State.FAILED:
-        return f"failed: {reason(Run(path).failure())}"
-    return f"running, {counted(len(Run(path).epochs()), 'epoch')} done"
-
-
-def _run(
-    tasks: Sequence[Task], runs: Path, engine: str, retry_failed: bool, options: dict[str, Any]
-) -> Outcome:
-    from torchlace.experiments import State, make_engine, run_grid
-    from torchlace.experiments.cells import require_data, require_layouts
-    from torchlace.experiments.state import task_state
-
-    chosen = make_engine(engine, **options)
-    if engine == "local":
-        left = [task for task in tasks if task_state(task, runs) is not State.DONE]
-        require_data(left)
-        require_layouts(left)
-    return run_grid(
-        tasks,
-        runs,
-        chosen,
-        retry_failed=retry_failed,
-        report=partial(say, err=True),
-    )
+def _run(grid: _Grid, engine: str, jobs: int, device: str, retry_failed: bool) -> Outcome:
+    """Train what is missing."""
+    if grid.tasks and all(task.config.device == "cpu" for task in grid.tasks):
+        device = "cpu"
+    jobs = 1 if grid.experiment.alone else jobs
+    took = {name: each.line["seconds"] for name, each in grid.lines.items() if each.finished}
+    chosen = grids.make_engine(engine, jobs=jobs, device=device)
+    tasks = longest_first(grid.wanted, took)
+    with reporting() as reporter:
+        return grids.run_grid(
+            tasks, grid.runs, chosen, retry_failed=retry_failed, reporter=reporter
+        )
 
 
-def _show(
-    experiment: Experiment,
-    tasks: Sequence[Task],
-    runs: Path | None,
-    lines: dict[str, Record],
-    form: str,
-    out: Path | None,
-) -> None:
-    import shutil
-
-    from torchlace._files import write_whole
-    from torchlace.experiments import collect_records, make_table, render, to_lines
-
-    records = collect_records(tasks, experiment.name, runs, lines)
+def _show(grid: _Grid, runs: Path | None, form: str, out: Path | None) -> None:
+    """Show what the runs have come to, in the lines alone where there are no ``runs``."""
+    records = grids.collect_records(grid.tasks, grid.experiment.name, runs, grid.lines)
     if out is not None and out.suffix in PICTURES:
-        _draw(experiment, records, out)
+        _draw(grid.experiment, records, out)
         return
     if form == "jsonl":
-        text = to_lines(records.values())
-        at_work = sum(record.running for record in records.values())
-        if at_work:
-            say(f"not in these lines: {counted(at_work, 'run')} at work", err=True)
-        _mention_others(tasks, runs)
+        text = grids.to_lines(records.values())
+        _mention_others(grid, runs, sum(record.running for record in records.values()))
     else:
         width = shutil.get_terminal_size((240, 24)).columns
         styled = out is None and sys.stdout.isatty()
-        folder = out.parent if out else Path()
-        table = make_table(experiment, records)
-        text = render(table, form, width=width, styled=styled, folder=folder)
+        table = grids.make_table(grid.experiment, records)
+        folder = out.parent if out else "."
+        text = grids.render(table, form, width=width, styled=styled, folder=folder)
     if out is not None:
         write_whole(out, lambda file: file.write(text.encode()), folders=True)
         say(f"wrote {out}", err=True)
@@ -295,11 +256,12 @@ def _show(
         say_lines(text.removesuffix("\n"))
 
 
-def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
+def _mention_others(grid: _Grid, runs: Path | None, at_work: int) -> None:
     """Say which runs of the folder the lines leave out: whoever moves them elsewhere must know."""
-    known = {task.name for task in tasks}
-    found = sorted(path.parent.name for path in runs.glob(f"*/{CONFIG}")) if runs else []
-    others = [name for name in found if name not in known]
+    if at_work:
+        say(f"not in these lines: {counted(at_work, 'run')} at work", err=True)
+    found = {path.parent.name for path in runs.glob(f"*/{CONFIG}")} if runs else set()
+    others = sorted(found - {task.name for task in grid.tasks})
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         say(
@@ -309,26 +271,22 @@ def _mention_others(tasks: Sequence[Task], runs: Path | None) -> None:
         )
 
 
-def _draw(experiment: Experiment, records: dict[str, Record], out: Path) -> None:
-    from torchlace.experiments import collect_curves, collect_panels
+def _draw(experiment: Experiment, records: Mapping[str, Record], out: Path) -> None:
     from torchlace.report import curve_panels, embedding_panels, save
 
     if experiment.embeddings:
-        shown = collect_panels(experiment, records)
+        shown = grids.collect_panels(experiment, records)
         figure = embedding_panels(shown.panels, shown.labels, shown.class_names)
     else:
-        figure = curve_panels(collect_curves(experiment, records))
+        figure = curve_panels(grids.collect_curves(experiment, records))
     save(figure, out)
     say(f"wrote {out}", err=True)
 
 
 def _conclude(outcome: Outcome) -> int:
     """Say what is left to do; the exit code."""
-    from torchlace.experiments.state import reason
-
     if outcome.elsewhere:
-        elsewhere = counted(len(outcome.elsewhere), "run")
-        say(f"at work in another process: {elsewhere}", err=True)
+        say(f"at work in another process: {counted(len(outcome.elsewhere), 'run')}", err=True)
     for name, error in outcome.failed.items():
         say(f"failed: {name}: {reason(error)}", err=True)
     if outcome.failed:
@@ -342,16 +300,3 @@ def _conclude(outcome: Outcome) -> int:
 
 def _names(given: list[str] | None) -> list[str]:
     return [name.strip() for text in given or () for name in text.split(",") if name.strip()]
-
-
-def _given(**settings: Any) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if value not in (None, "auto")}
-
-
-def _known(record: Record | None) -> bool:
-    return record is not None and record.finished
-
-
-def _device(tasks: Sequence[Task], device: str) -> str:
-    cpu = tasks and all(task.config.device == "cpu" for task in tasks)
-    return "cpu" if cpu else device

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 from torchlace._registry import lazy_names
 
 if TYPE_CHECKING:
-    from torchlace.experiments.cells import Cell, Task, unique_tasks
+    from torchlace.experiments.cells import Cell, State, Task, grid_status, unique_tasks
     from torchlace.experiments.engines import make_engine
-    from torchlace.experiments.experiment import Experiment
-    from torchlace.experiments.formats import FORMATS, render
-    from torchlace.experiments.grid import Outcome, run_grid
+    from torchlace.experiments.experiment import Experiment, require_backbones
+    from torchlace.experiments.grid import Outcome, require_same_data, run_grid
     from torchlace.experiments.library import experiment_names, load_experiment
     from torchlace.experiments.pictures import Panels, collect_curves, collect_panels
     from torchlace.experiments.records import Record, collect_records, read_lines, to_lines
-    from torchlace.experiments.state import State, grid_status
-    from torchlace.experiments.statistics import holm, mean_interval, paired_test
-    from torchlace.experiments.tables import Entry, Table, make_table
+    from torchlace.experiments.rendering import FORMATS, render
+    from torchlace.experiments.tables import (
+        Entry,
+        Table,
+        holm,
+        make_table,
+        mean_interval,
+        paired_test,
+    )
 
 __all__ = [
     "FORMATS",
@@ -43,25 +48,25 @@ __all__ = [
     "paired_test",
     "read_lines",
     "render",
+    "require_backbones",
+    "require_same_data",
     "run_grid",
     "to_lines",
     "unique_tasks",
 ]
 
-# A worker of a cluster that only starts a process loads no torch.
+# A machine of a cluster that only starts a process loads no torch.
 __getattr__ = lazy_names(
     __name__,
     {
-        "cells": ("Cell", "Task", "unique_tasks"),
+        "cells": ("Cell", "State", "Task", "grid_status", "unique_tasks"),
         "engines": ("make_engine",),
-        "experiment": ("Experiment",),
+        "experiment": ("Experiment", "require_backbones"),
+        "grid": ("Outcome", "require_same_data", "run_grid"),
         "library": ("experiment_names", "load_experiment"),
-        "grid": ("Outcome", "run_grid"),
         "pictures": ("Panels", "collect_curves", "collect_panels"),
         "records": ("Record", "collect_records", "read_lines", "to_lines"),
-        "formats": ("FORMATS", "render"),
-        "state": ("State", "grid_status"),
-        "statistics": ("holm", "mean_interval", "paired_test"),
-        "tables": ("Entry", "Table", "make_table"),
+        "rendering": ("FORMATS", "render"),
+        "tables": ("Entry", "Table", "holm", "make_table", "mean_interval", "paired_test"),
     },
 )

@@ -1,4 +1,7 @@
-"""Cells of a grid: one training each, named by what it trains."""
+"""The runs that a grid needs: what they train, their names, and what has become of each.
+
+Nothing heavy is imported above: a process is handed its run before it imports torch.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from torchlace._text import setting
-from torchlace.data import KNOWN, MissingDataError, data_root
-from torchlace.runs import TrainConfig
+from torchlace.runs import Run, TrainConfig, held
 
 _NAMED = ("data", "backbone", "head", "protocol", "seed")
 
@@ -34,10 +39,24 @@ class Task:
     embeddings: tuple[str, ...] = ()
     archived: bool = False
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Name of its run directory."""
         return run_name(self.config)
+
+    def seeded(self, seed: int) -> Task:
+        """The same with another seed."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, seed=seed))
+
+    def complete(self, runs: Path) -> bool:
+        """Whether its run directory holds everything that is needed of it."""
+        run = Run(runs / self.name)
+        needed = [run.result_path]
+        needed += [run.evaluation_path] if self.inspect else []
+        needed += [run.embeddings_path] if self.embeddings else []
+        if not all(file.exists() for file in needed):
+            return False
+        return not self.embeddings or {*self.embeddings} <= {*run.read_json(run.embeddings_path)}
 
 
 @dataclass(frozen=True)
@@ -74,16 +93,6 @@ def run_name(config: TrainConfig) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join([*parts, f"s{config.seed}"]))
 
 
-def canonical(config: TrainConfig) -> TrainConfig:
-    """The same training with its backbone named, so that equal runs have equal settings.
-
-    Example:
-        >>> canonical(TrainConfig(data="cifar10")).backbone
-        'resnet18'
-    """
-    return dataclasses.replace(config, backbone=config.backbone_name)
-
-
 def read_config(values: dict[str, Any], where: str) -> TrainConfig:
     """Settings from plain values; whatever is wrong with them, the error says where.
 
@@ -111,8 +120,9 @@ def unique_tasks(cells: Iterable[Cell]) -> list[Task]:
     """
     tasks: dict[str, Task] = {}
     for cell in cells:
-        known = tasks.setdefault(cell.task.name, cell.task)
-        tasks[cell.task.name] = dataclasses.replace(
+        name = cell.task.name
+        known = tasks.setdefault(name, cell.task)
+        tasks[name] = dataclasses.replace(
             known,
             inspect=known.inspect or cell.task.inspect,
             embeddings=tuple(sorted({*known.embeddings, *cell.task.embeddings})),
@@ -121,34 +131,134 @@ def unique_tasks(cells: Iterable[Cell]) -> list[Task]:
     return list(tasks.values())
 
 
-def require_data(tasks: Iterable[Task]) -> None:
-    """Raise unless the images of all runs are on this machine.
+class State(StrEnum):
+    """Of a cell, read from its run directory alone.
+
+    ``cut``: begun and neither finished nor at work, because it was stopped or killed; it goes on.
+    """
+
+    DONE = "done"
+    RUNNING = "running"
+    FAILED = "failed"
+    CUT = "cut"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Of a grid: the cells in each state, and the seconds of training that are left.
+
+    ``seconds`` is None as long as no finished cell says how long one takes.
+    """
+
+    states: dict[str, State]
+    seconds: float | None
+
+    def count(self, state: State) -> int:
+        """How many cells are in a state."""
+        return sum(each is state for each in self.states.values())
+
+
+def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
+    """What has become of a run that a grid needs; ``claimed``: by the one who asks.
 
     Example:
-        >>> require_data([Task(TrainConfig(data="digits"))])
+        >>> task_state(Task(TrainConfig(seed=7)), Path("nowhere")).value
+        'missing'
     """
-    for config in (task.config for task in tasks):
-        known = KNOWN.get(config.data)
-        if known is None or known.pack is None:
-            continue
-        pack = data_root(config.root) / f"{known.pack}.npz"
-        if not pack.is_file():
-            raise MissingDataError(
-                f"no {pack}: get it by `torchlace data fetch {known.pack}`, say where it is by "
-                f"{setting('root')}, or leave it out by {setting('datasets')}"
-            )
+    run = Run(runs / task.name)
+    if task.complete(runs):
+        return State.DONE
+    if not claimed and held(run.path):
+        return State.RUNNING
+    if run.failure_path.exists():
+        return State.FAILED
+    return State.CUT if run.config_path.exists() else State.MISSING
 
 
-def require_layouts(tasks: Iterable[Task]) -> None:
-    """Raise unless what lays out features as these runs need it is installed.
-
-    Raises:
-        ImportError: with what to install.
+def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
+    """State of every run, and an estimate of the time left from those that are finished.
 
     Example:
-        >>> require_layouts([Task(TrainConfig(), embeddings=("raw-pca-3d",))])
+        >>> status = grid_status([Task(TrainConfig(seed=7))], Path("nowhere"))
+        >>> status.count(State.MISSING), status.seconds
+        (1, None)
     """
-    from torchlace.evaluation.layouts import require_method
+    states = {task.name: task_state(task, runs) for task in tasks}
+    took = {
+        name: float(Run(runs / name).result("seconds")["seconds"])
+        for name, state in states.items()
+        if state is State.DONE
+    }
+    open_states = (State.RUNNING, State.CUT, State.MISSING)
+    left = [_left(task, runs, took) for task in tasks if states[task.name] in open_states]
+    # Every finished cell says something of any other: all are known, or none is.
+    return Status(states, None if None in left else sum(filter(None, left)))
 
-    for method in {name.split("-")[1] for task in tasks for name in task.embeddings}:
-        require_method(method)  # type: ignore[arg-type]  # checked when it was read
+
+def longest_first(tasks: Sequence[Task], took: Mapping[str, float]) -> list[Task]:
+    """The runs in the order in which several at a time end soonest: long ones don't come last.
+
+    Args:
+        tasks: the runs.
+        took: seconds of finished runs by their names, of these or of others like them.
+
+    Example:
+        >>> tasks = [Task(TrainConfig(head=head)) for head in ("softmax", "lace")]
+        >>> took = {"digits-small-cnn-lace-native-s1": 9, "digits-small-cnn-softmax-native-s1": 4}
+        >>> [task.config.head for task in longest_first(tasks, took)]
+        ['lace', 'softmax']
+    """
+    return sorted(tasks, key=lambda task: -(_expected(task, took) or 0.0))
+
+
+def reason(text: str) -> str:
+    r"""Why a run failed, in a line: the first of the text and those that it lists indented.
+
+    Example:
+        >>> reason("2 images can't be used:\n  a.png: empty\n  b.png: cut off\nthe log")
+        "2 images can't be used: a.png: empty; b.png: cut off"
+    """
+    first, *others = text.splitlines() or [""]
+    listed = takewhile(lambda line: line.startswith("  "), others)
+    return " ".join([first, "; ".join(line.strip() for line in listed)]).strip()
+
+
+def duration(seconds: float) -> str:
+    """A time that people can read.
+
+    Example:
+        >>> duration(42), duration(3000), duration(90000)
+        ('42 s', '50 min', '25.0 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _expected(task: Task, took: Mapping[str, float]) -> float | None:
+    """The mean of the finished runs that are most like this one, going by their names."""
+    config = task.config
+    images = f"{Path(config.data).stem}-{config.backbone_name}-"
+    head = f"-{config.backbone_name}-{config.head}-{config.protocol}-"
+    same_images = {name: each for name, each in took.items() if name.startswith(images)}
+    same_head = {name: each for name, each in took.items() if head in name}
+    both = {name: each for name, each in same_images.items() if name in same_head}
+    alike = both or same_images or same_head or took
+    return statistics.fmean(alike.values()) if alike else None
+
+
+def _left(task: Task, runs: Path, took: Mapping[str, float]) -> float | None:
+    """Seconds until a run ends.
+
+    Those that end first are the short ones, so that the others outlast what is expected by them:
+    none ends before its patience does.
+    """
+    whole = _expected(task, took)
+    rows, config = Run(runs / task.name).epochs(), task.config
+    if whole is None or not rows:
+        return whole
+    spent, losses = float(rows[-1]["seconds"]), [float(row["val_loss"]) for row in rows]
+    stale = len(losses) - 1 - losses.index(min(losses))
+    epochs = max(min(config.patience - stale, config.epochs - len(rows)), 0)
+    return max(whole - spent, epochs * spent / len(rows))

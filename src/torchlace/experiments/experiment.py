@@ -1,19 +1,18 @@
-"""An experiment as data: rows, columns, settings, and what was published."""
+"""An experiment: rows, columns and settings, which of its cells are chosen, and what they train."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchlace import heads
 from torchlace._checks import check_choice, check_count
 from torchlace._imports import import_all
 from torchlace._text import setting
 from torchlace.data import check_source
-from torchlace.experiments.cells import Cell, Task, canonical, read_config
+from torchlace.experiments.cells import Cell, Task, read_config
 from torchlace.runs import TrainConfig
 
 Settings = dict[str, Any]
@@ -21,8 +20,7 @@ _MOST_SEEDS = 10_000
 _WORDS = {"data": "data set", "backbone": "backbone"}
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """What was published: a mean and, where it has one, the deviation over its runs."""
 
     mean: float
@@ -45,7 +43,7 @@ class Row:
 
     name: str
     label: str
-    settings: Settings
+    settings: Settings = field(default_factory=dict)
     published: dict[str, Published] = field(default_factory=dict)
     seeds: int | None = None
     space: str = "raw_sphere"
@@ -68,8 +66,8 @@ class Column:
 
     name: str
     label: str
-    settings: Settings
-    score: str
+    settings: Settings = field(default_factory=dict)
+    score: str = "test_accuracy"
     best: str = "highest"
     digits: int = 2
     inspect: bool = False
@@ -82,9 +80,9 @@ class Experiment:
     Attributes:
         name: name of the file.
         title: of the table.
-        about: what a reader should know.
         rows: the methods.
         columns: what they are compared on.
+        about: what a reader should know.
         settings: of :class:`TrainConfig`, for all cells.
         seeds: how many.
         first_seed: the first of them.
@@ -105,10 +103,10 @@ class Experiment:
 
     name: str
     title: str
-    about: str
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    settings: Settings
+    about: str = ""
+    settings: Settings = field(default_factory=dict)
     seeds: int = 3
     first_seed: int = 0
     baseline: str | None = None
@@ -121,15 +119,20 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """Every place of the table with its run, all settings checked."""
-        cells = (
-            Cell(row.name, column.name, self._task(row, column, self.first_seed + seed))
-            # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
-            for seed in range(max(row.seeds or self.seeds for row in self.rows))
+        seeds = {row.name: row.seeds or self.seeds for row in self.rows}
+        tasks = {
+            (row.name, column.name): self._task(row, column)
             for column in self.columns
             for row in self.rows
-            if seed < (row.seeds or self.seeds)
-        )
-        return [cell for cell in cells if self._shown(cell.task.config)]
+        }
+        return [
+            Cell(row, column, task.seeded(self.first_seed + seed))
+            # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
+            for seed in range(max(seeds.values()))
+            for (row, column), task in tasks.items()
+            if seed < seeds[row]
+            and all(getattr(task.config, key) in names for key, names in self.only.items())
+        ]
 
     def select(
         self,
@@ -150,68 +153,66 @@ class Experiment:
         """
         TrainConfig.from_dict(settings, f"what is asked of {self.name}")
         changed = dataclasses.replace(self, overrides={**self.overrides, **settings})
-        only = {"data": tuple(datasets), "backbone": tuple(backbones)}
-        for key, wanted in only.items():
-            if wanted:
-                known = {getattr(cell.task.config, key) for cell in changed.cells()}
-                for name in wanted:
-                    check_choice(f"{_WORDS[key]} of {self.name}", name, known)
+        wanted = {"data": tuple(datasets), "backbone": tuple(backbones)}
+        only = {key: names for key, names in wanted.items() if names}
+        for key, names in only.items():
+            known = {getattr(cell.task.config, key) for cell in changed.cells()}
+            for name in names:
+                check_choice(f"{_WORDS[key]} of {self.name}", name, known)
         if methods:
             named = {name for method in methods for name in self._rows_of(method)}
-            rows = tuple(row for row in self.rows if row.name in named)
-            changed = dataclasses.replace(changed, rows=rows)
+            changed = changed._with_rows(row for row in self.rows if row.name in named)
         if seeds is not None:
             check_seeds("seeds", seeds)
-            rows = tuple(dataclasses.replace(row, seeds=None) for row in changed.rows)
-            changed = dataclasses.replace(changed, rows=rows, seeds=seeds)
-        given = {key: wanted for key, wanted in only.items() if wanted}
-        if not given:
-            return changed
-        return changed._restricted(given, methods)
+            changed = changed._with_rows(
+                dataclasses.replace(row, seeds=None) for row in changed.rows
+            )
+            changed = dataclasses.replace(changed, seeds=seeds)
+        return changed._restricted(only, methods) if only else changed
 
     def score(self, row: Row, column: Column) -> str:
         """The field that a cell shows."""
         return column.score.format(space=row.space)
 
-    def _restricted(self, given: dict[str, tuple[str, ...]], methods: Sequence[str]) -> Experiment:
+    def _with_rows(self, rows: Iterable[Row]) -> Experiment:
+        return dataclasses.replace(self, rows=tuple(rows))
+
+    def _restricted(self, only: dict[str, tuple[str, ...]], methods: Sequence[str]) -> Experiment:
         """With the cells that have these values, and the rows and columns that have such a cell."""
-        chosen = dataclasses.replace(self, only={**self.only, **given})
+        chosen = dataclasses.replace(self, only={**self.only, **only})
         cells = chosen.cells()
         if not cells:
-            asked = {_WORDS[setting]: wanted for setting, wanted in given.items()}
+            asked = {_WORDS[key]: names for key, names in only.items()}
             asked |= {"method": tuple(methods)} if methods else {}
-            said = [f"{what} {' or '.join(wanted)}" for what, wanted in asked.items()]
+            said = [f"{what} {' or '.join(names)}" for what, names in asked.items()]
             raise ValueError(
                 f"no run of {self.name} has {' and '.join(said)}: leave out one of them, or see "
                 f"by {setting('dry_run', True)} which runs there are"
             )
         rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
-        return dataclasses.replace(
-            chosen,
-            rows=tuple(row for row in self.rows if row.name in rows),
-            columns=tuple(column for column in self.columns if column.name in columns),
-        )
-
-    def _shown(self, config: TrainConfig) -> bool:
-        return all(getattr(config, setting) in wanted for setting, wanted in self.only.items())
+        kept = tuple(column for column in self.columns if column.name in columns)
+        chosen = chosen._with_rows(row for row in self.rows if row.name in rows)
+        return dataclasses.replace(chosen, columns=kept)
 
     def _rows_of(self, method: str) -> list[str]:
-        names = [row.name for row in self.rows]
-        if method in names:
+        """The row of this name, or all those with this head."""
+        heads = {row.name: self._head(row) for row in self.rows}
+        if method in heads:
             return [method]
-        by_head = [row.name for row in self.rows if self._head(row) == method]
-        if not by_head:
-            check_choice(f"method of {self.name}", method, {*names, *map(self._head, self.rows)})
-        return by_head
+        check_choice(f"method of {self.name}", method, {*heads, *heads.values()})
+        return [name for name, head in heads.items() if head == method]
 
     def _head(self, row: Row) -> str:
         return str({**self.settings, **row.settings}.get("head", TrainConfig.head))
 
-    def _task(self, row: Row, column: Column, seed: int) -> Task:
+    def _task(self, row: Row, column: Column) -> Task:
+        """The run of a cell with any seed, its settings checked."""
         where = f"{self.name} ({row.name}, {column.name})"
         settings = {**self.settings, **column.settings, **row.settings, **self.overrides}
         code = import_all([*self.imports, *settings.get("imports", ())])
-        config = read_config({**settings, "imports": [*code], "seed": seed}, where)
+        config = read_config({**settings, "imports": [*code]}, where)
+        # Equal runs have equal settings: the backbone goes by its name.
+        config = dataclasses.replace(config, backbone=config.backbone_name)
         check_choice(f"head in {where}", config.head, heads.names())
         check_source(config.data, config.root, what=f"data set in {where}")
         if config.head_options and not row.archived:
@@ -220,7 +221,7 @@ class Experiment:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
         inspect = column.inspect or bool(self.embeddings)
-        return Task(canonical(config), inspect, self.embeddings, row.archived)
+        return Task(config, inspect, self.embeddings, row.archived)
 
 
 def check_seeds(name: str, count: int) -> int:
@@ -245,27 +246,14 @@ def require_backbones(experiment: Experiment) -> None:
         >>> from torchlace.experiments import load_experiment
         >>> require_backbones(load_experiment("quick"))
     """
-    places: dict[str, str] = {}
+    from torchlace.models import backbone_names
+
+    places: dict[str, Cell] = {}
     for cell in experiment.cells():
-        where = f"{experiment.name} ({cell.row}, {cell.column})"
-        places.setdefault(cell.task.config.backbone, where)
-    for name, where in places.items():
-        known = {"small-cnn"} if name == "small-cnn" else _backbones(name)
-        if known is not None:
-            check_choice(f"backbone in {where}", name, known)
-
-
-def _backbones(like: str) -> set[str] | None:
-    """Names of the library that a name is of; None if it is not installed, as its run will say."""
-    try:
-        if like.startswith("timm/"):
-            return {f"timm/{name}" for name in import_module("timm").list_models()}
-        models: Any = import_module("torchvision.models")
-    except ImportError:
-        return None
-    # Those that classify lie right below the package.
-    return {"small-cnn"} | {
-        name
-        for name in models.list_models()
-        if "/" not in name and models.get_model_builder(name).__module__.count(".") == 2
-    }
+        places.setdefault(cell.task.config.backbone, cell)
+    for name, cell in places.items():
+        try:
+            known = backbone_names(name)
+        except ImportError:  # its run will say what to install
+            continue
+        check_choice(f"backbone in {experiment.name} ({cell.row}, {cell.column})", name, known)

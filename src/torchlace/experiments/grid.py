@@ -1,58 +1,30 @@
-"""Running what is missing of a grid, on any engine."""
+"""Runs what is missing of a grid, on any engine."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Protocol, Self
+from types import FrameType
+from typing import Any
 
-from torchlace.experiments.cells import Task
-from torchlace.experiments.state import State, grid_status, reason, task_state
-from torchlace.experiments.worker import STOPPED
+from torchlace._reporter import Reporter
+from torchlace._text import setting
+from torchlace.data import KNOWN, load_data
+from torchlace.experiments.cells import State, Task, duration, grid_status, reason, task_state
+from torchlace.experiments.engines import Engine, Handle
+from torchlace.experiments.process import STOPPED
 from torchlace.runs import Lock, Run
 from torchlace.runs.files import CLAIM
 
 _PAUSE = 0.1
-
-
-class Handle(Protocol):
-    """A cell at work."""
-
-    def poll(self) -> int | None:
-        """The exit code, or None as long as it runs."""
-
-    def interrupt(self) -> None:
-        """Ask it to stop after this epoch."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
-class Engine(Protocol):
-    """Where cells run."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    @property
-    def slots(self) -> int | None:
-        """Cells at a time; None where the engine queues them itself."""
-
-    def start(self, task: Task, path: Path) -> Handle:
-        """Start a cell in its run directory."""
 
 
 @dataclass
@@ -78,7 +50,7 @@ def run_grid(
     engine: Engine,
     *,
     retry_failed: bool = False,
-    report: Callable[[str], None] = lambda text: None,
+    reporter: Reporter | None = None,
 ) -> Outcome:
     """Run all cells that are not finished; killed ones go on where they were.
 
@@ -90,31 +62,81 @@ def run_grid(
         runs: folder of the run directories.
         engine: see :func:`torchlace.experiments.make_engine`.
         retry_failed: run those again that failed before.
-        report: takes a line about every cell that starts or ends.
+        reporter: told of every cell that starts or ends.
     """
+    runs = Path(runs)
+    engine.check([task for task in tasks if not task.complete(runs)])
     with engine, _stopping() as asked:
-        return _Running(list(tasks), Path(runs), engine, retry_failed, report).until(asked)
+        return _Running(tasks, runs, engine, retry_failed, reporter or Reporter()).until(asked)
+
+
+def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = False) -> None:
+    """Raise if a run that was begun here learned from other data than the grid means.
+
+    The name of a run holds a path as the grid has it, which leads elsewhere from another folder;
+    and the files behind it may have been replaced. Known sets are taken at their word, and so are
+    moved files that hold the same images, as long as nothing is left to train from them.
+
+    Args:
+        tasks: the runs that a grid needs.
+        runs: folder of the run directories.
+        closely: for who trains: read data that lie where they did, too, and compare the images.
+
+    Raises:
+        ValueError: with the run, what it was trained on, and what to do.
+
+    Example:
+        >>> from torchlace.runs import TrainConfig
+        >>> require_same_data([Task(TrainConfig(data="cifar10"))], Path("nowhere"))
+    """
+
+    @cache
+    def digest(data: str, root: str | None, **options: Any) -> str:
+        return load_data(data, root, **options).digest
+
+    for task in tasks:
+        run, config = Run(runs / task.name), task.config
+        if config.data in KNOWN or not run.config_path.exists():
+            continue
+        there, here = run.config().data, config.placed().data
+        moved = os.path.realpath(there) != os.path.realpath(here)
+        if not (moved or closely):
+            continue
+        learned = (run.result("data_digest") if run.finished else run.facts())["data_digest"]
+        # A training goes on from the path where it began only.
+        left = closely and not task.complete(runs)
+        options: dict[str, Any] = {"size": config.image_size, "mixed_size": config.mixed_size}
+        options |= {"skip_bad": config.skip_bad}
+        if (moved and left) or digest(config.data, config.root, **options) != learned:
+            other = f"{there}, and this grid means {here}"
+            raise ValueError(
+                f"{run.path} was trained on {other if moved else f'other images than {here} holds'}"
+                f": choose another folder by {setting('runs')}, or remove that run to train it anew"
+            )
 
 
 @dataclass
 class _Active:
+    """A cell that this grid has claimed and started."""
+
     task: Task
+    run: Run
     handle: Handle
     claim: Lock
 
 
+@dataclass
 class _Running:
-    def __init__(
-        self,
-        tasks: list[Task],
-        runs: Path,
-        engine: Engine,
-        retry_failed: bool,
-        report: Callable[[str], None],
-    ) -> None:
-        self.tasks, self.runs, self.engine, self.report = tasks, runs, engine, report
-        self.retry_failed = retry_failed
-        self.waiting = deque(tasks)
+    """A grid at work: the cells that wait, those that run here, those that run elsewhere."""
+
+    tasks: Sequence[Task]
+    runs: Path
+    engine: Engine
+    retry_failed: bool
+    reporter: Reporter
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(self.tasks)
         self.elsewhere: list[Task] = []
         self.active: list[_Active] = []
         self.outcome = Outcome()
@@ -123,7 +145,7 @@ class _Running:
     def until(self, asked: Callable[[], int]) -> Outcome:
         """Start and collect cells until none is left."""
         try:
-            while self.waiting or self.active or self._freed(asked):
+            while self.waiting or self.active or (not asked() and self._freed()):
                 self._heed(asked())
                 self._fill(asked)
                 self.active = [each for each in self.active if not self._ended(each)]
@@ -132,22 +154,21 @@ class _Running:
             for each in self.active:
                 each.handle.kill()
                 each.claim.release()
-        self.outcome.elsewhere = [
-            task.name for task in self.elsewhere if task_state(task, self.runs) is State.RUNNING
-        ]
+        self._freed()
+        self.outcome.elsewhere = [task.name for task in self.elsewhere]
         self.outcome.interrupted = asked() > 0
         return self.outcome
 
-    def _freed(self, asked: Callable[[], int]) -> bool:
-        """Whether there is more to do: what others had taken and have ended, however."""
-        if asked():
-            return False
-        over = [each for each in self.elsewhere if task_state(each, self.runs) is not State.RUNNING]
-        self.elsewhere = [each for each in self.elsewhere if each not in over]
-        self.waiting.extend(over)
-        return bool(over)
+    def _freed(self) -> bool:
+        """Take up what others had taken and have ended, however; whether there is any."""
+        states = [task_state(task, self.runs) for task in self.elsewhere]
+        taken = [state is State.RUNNING for state in states]
+        self.waiting.extend(t for t, still in zip(self.elsewhere, taken, strict=True) if not still)
+        self.elsewhere = [t for t, still in zip(self.elsewhere, taken, strict=True) if still]
+        return not all(taken)
 
     def _heed(self, asked: int) -> None:
+        """Pass on that the grid was asked to stop."""
         if asked > self.heard:
             self.waiting.clear()
             for each in self.active:
@@ -155,42 +176,42 @@ class _Running:
             if asked == 1:
                 alone = len(self.active) == 1
                 left = "1 run finishes its" if alone else f"{len(self.active)} runs finish their"
-                self.report(
+                self.reporter.message(
                     f"stopping: {left} epoch; once more ends {'it' if alone else 'them'} now"
                 )
         self.heard = asked
 
     def _fill(self, asked: Callable[[], int]) -> None:
+        """Start cells as long as there is room."""
         slots = self.engine.slots
         while self.waiting and not asked() and (slots is None or len(self.active) < slots):
             task = self.waiting.popleft()
-            claim = Lock(self.runs / task.name, CLAIM)
-            if not self._wanted(task, task_state(task, self.runs)):
+            run = Run(self.runs / task.name)
+            if not self._wanted(run, task_state(task, self.runs)):
                 continue
+            claim = Lock(run.path, CLAIM)
             if not claim.acquire():
                 self.elsewhere.append(task)
-                continue
             # Another grid may have finished it between the two looks.
-            state = task_state(task, self.runs, claimed=True)
-            if self._wanted(task, state):
-                run = Run(self.runs / task.name)
-                run.failure_path.unlink(missing_ok=True)
-                self.report(f"{task.name} {'goes on' if run.begun else 'starts'}")
-                self.active.append(_Active(task, self.engine.start(task, run.path), claim))
-            else:
+            elif not self._wanted(run, task_state(task, self.runs, claimed=True)):
                 claim.release()
+            else:
+                run.failure_path.unlink(missing_ok=True)
+                self.reporter.message(f"{task.name} {'goes on' if run.begun else 'starts'}")
+                self.active.append(_Active(task, run, self.engine.start(task, run.path), claim))
 
-    def _wanted(self, task: Task, state: State) -> bool:
+    def _wanted(self, run: Run, state: State) -> bool:
         if state is State.FAILED and not self.retry_failed:
-            self.outcome.failed[task.name] = Run(self.runs / task.name).failure()
+            self.outcome.failed[run.path.name] = run.failure()
             return False
         return state is not State.DONE
 
     def _ended(self, each: _Active) -> bool:
+        """Whether a cell has ended; if so, it is accounted for."""
         code = each.handle.poll()
         if code is None:
             return False
-        name, run = each.task.name, Run(self.runs / each.task.name)
+        name, run = each.task.name, each.run
         if code not in (0, STOPPED) and not self.heard and not run.failure_path.exists():
             run.fail(_crash(code, run.log_path))
         each.claim.release()
@@ -199,12 +220,12 @@ class _Running:
             self.outcome.ran.append(name)
             result = run.result("seconds")
             said = f"{result['test_accuracy']:.2f} % in {result['seconds']:.0f} s"
-            self.report(f"{name}: {said}; {self._progress()}")
+            self.reporter.message(f"{name}: {said}; {self._progress()}")
         elif state is State.FAILED:
             self.outcome.failed[name] = run.failure()
-            self.report(f"{name} failed: {reason(self.outcome.failed[name])}")
+            self.reporter.message(f"{name} failed: {reason(self.outcome.failed[name])}")
         else:
-            self.report(f"{name} stopped")
+            self.reporter.message(f"{name} stopped")
         return True
 
     def _progress(self) -> str:
@@ -213,18 +234,6 @@ class _Running:
         if status.seconds and self.engine.slots:
             text += f", about {duration(status.seconds / max(len(self.active), 1))} left"
         return text
-
-
-def duration(seconds: float) -> str:
-    """A time that people can read.
-
-    Example:
-        >>> duration(42), duration(3000), duration(90000)
-        ('42 s', '50 min', '25.0 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _crash(code: int, log: Path) -> str:

@@ -1,9 +1,10 @@
-"""Experiments read from YAML: those of the package by name, one's own by path."""
+"""Reads experiments from YAML files: those of the package by name, one's own by path."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -11,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from torchlace._checks import check_choice, check_count
+from torchlace._imports import import_all
 from torchlace._yaml import read_yaml_file, read_yaml_text
 from torchlace.evaluation.measures import line_names
 from torchlace.experiments.experiment import Column, Experiment, Published, Row, check_seeds
 from torchlace.runs import TrainConfig
 
-_EXPERIMENT = {
-    *("title", "about", "rows", "columns", "settings", "seeds", "first_seed"),
-    *("baseline", "score", "alone", "embeddings", "imports", "source"),
-}
-_ROW = {"label", "settings", "published", "seeds", "space", "archived"}
-_COLUMN = {"label", "settings", "score", "best", "digits", "inspect"}
+# Takes what an error calls a value, and the value; gives what the field holds.
+Reader = Callable[[str, Any], Any]
 _NUMBER = re.compile(r"\s*(-?{0})\s*(?:±\s*({0})\s*)?".format(r"(?:\d+\.?\d*|\.\d+)"))
+_LAYOUT = re.compile(r"(raw|whitened)-(tsne|pca|umap)-[23]d")
 
 
 def experiment_names() -> list[str]:
@@ -46,10 +45,10 @@ def load_experiment(name: str | Path) -> Experiment:
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
-        return _read(path.stem, read_yaml_file(path), str(path))
+        return _experiment(path.stem, read_yaml_file(path), str(path))
     check_choice("experiment", str(name), experiment_names())
     file = next(file for file in _shipped() if file.name == f"{name}.yaml")
-    return _read(str(name), read_yaml_text(file.read_text("utf-8"), file.name), file.name)
+    return _experiment(str(name), read_yaml_text(file.read_text("utf-8"), file.name), file.name)
 
 
 def _shipped() -> Iterator[Traversable]:
@@ -57,126 +56,127 @@ def _shipped() -> Iterator[Traversable]:
     return (file for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
-def _read(name: str, raw: Any, source: str) -> Experiment:
-    given = _mapping(raw, source, _EXPERIMENT)
+def _experiment(name: str, raw: Any, source: str) -> Experiment:
+    given = _fields(raw, source, _EXPERIMENT)
+    import_all(given.get("imports", ()))
     for needed in ("rows", "columns"):
         if not given.get(needed):
             raise ValueError(f"{source} has no {needed}: name at least one under `{needed}:`")
-    score = str(given.get("score", "test_accuracy"))
-    columns = {n: _column(n, c, source, score) for n, c in _items(given, "columns", source)}
-    rows = {n: _row(n, r, source, columns) for n, r in _items(given, "rows", source)}
+    shared = {"score": given.pop("score")} if "score" in given else {}
+    columns = _each(Column, given, "column", source, _COLUMN, **shared)
+    rows = _each(Row, given, "row", source, _ROW)
     for row, column in product(rows.values(), columns.values()):
         where = f"score in column {column.name} of {source} for row {row.name}"
         check_choice(where, column.score.format(space=row.space), line_names())
-    baseline = given.get("baseline")
-    if baseline is not None:
-        baseline = check_choice(f"baseline in {source}", str(baseline), rows)
-    return Experiment(
-        name=name,
-        title=str(given.get("title", name)),
-        about=" ".join(str(given.get("about", "")).split()),
-        rows=tuple(rows.values()),
-        columns=tuple(columns.values()),
-        settings=_settings(given, source),
-        seeds=check_seeds(f"seeds in {source}", given.get("seeds", 3)),
-        first_seed=check_count(f"first_seed in {source}", given.get("first_seed", 0), 0),
-        baseline=baseline,
-        alone=_flag(given, "alone", source),
-        embeddings=_embeddings(given.get("embeddings"), source),
-        imports=TrainConfig.from_dict({"imports": given.get("imports", ())}, source).imports,
-        source=str(given.get("source", "published")),
-    )
+    for row in rows.values():
+        for column_name in row.published:
+            check_choice(f"column published in row {row.name} of {source}", column_name, columns)
+    if "baseline" in given:
+        check_choice(f"baseline in {source}", given["baseline"], rows)
+    lists = {"rows": tuple(rows.values()), "columns": tuple(columns.values())}
+    return Experiment(**{"name": name, "title": name, **given, **lists})
 
 
-def _row(name: str, raw: Any, source: str, columns: Mapping[str, Column]) -> Row:
-    where = f"row {name} of {source}"
-    given = _mapping(raw, where, _ROW)
-    published = {}
-    for column, value in _items(given, "published", where):
-        check_choice(f"column published in {where}", column, columns)
-        published[column] = _published(value, where)
-    seeds = given.get("seeds")
-    return Row(
-        name,
-        str(given.get("label", name)),
-        _settings(given, where),
-        published,
-        None if seeds is None else check_seeds(f"seeds in {where}", seeds),
-        str(given.get("space", "raw_sphere")),
-        _flag(given, "archived", where),
-    )
+def _each(
+    kind: Callable[..., Any],
+    given: Mapping[str, Any],
+    word: str,
+    source: str,
+    readers: Mapping[str, Reader],
+    **shared: Any,
+) -> dict[str, Any]:
+    """The rows or the columns by name; ``shared`` is what all have that don't say otherwise."""
+    found = {}
+    for name, raw in given[f"{word}s"].items():
+        fields = _fields(raw, f"{word} {name} of {source}", readers)
+        found[name] = kind(**{"name": name, "label": name, **shared, **fields})
+    return found
 
 
-def _column(name: str, raw: Any, source: str, score: str) -> Column:
-    where = f"column {name} of {source}"
-    given = _mapping(raw, where, _COLUMN)
-    best = check_choice(
-        f"best in {where}", str(given.get("best", "highest")), ("highest", "lowest", "none")
-    )
-    return Column(
-        name,
-        str(given.get("label", name)),
-        _settings(given, where),
-        _score(str(given.get("score", score)), where),
-        best,
-        check_count(f"digits in {where}", given.get("digits", 2), 0),
-        _flag(given, "inspect", where),
-    )
-
-
-def _settings(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    settings = dict(_items(given, "settings", where))
-    if "seed" in settings:
-        raise ValueError(f"settings of {where} name a seed: say how many under `seeds:` instead")
-    if "imports" in settings:
-        raise ValueError(f"settings of {where} name imports: say them beside `rows:` instead")
-    return settings
-
-
-def _published(value: Any, where: str) -> Published:
-    match = _NUMBER.fullmatch(str(value))
-    if match is None:
-        raise ValueError(f"published in {where} must read like 88.69 ± 0.21, got {value!r}")
-    mean, deviation = match.groups()
-    return Published(float(mean), None if deviation is None else float(deviation))
-
-
-def _embeddings(values: Any, source: str) -> tuple[str, ...]:
-    if not isinstance(values, list | None):
-        raise ValueError(
-            f"embeddings in {source} must be a list like [raw-tsne-3d], got {values!r}"
-        )
-    for value in values or ():
-        if not re.fullmatch(r"(raw|whitened)-(tsne|pca|umap)-[23]d", str(value)):
-            raise ValueError(f"embeddings in {source} must read like raw-tsne-3d, got {value!r}")
-    return tuple(values or ())
-
-
-def _score(text: str, where: str) -> str:
-    if re.search(r"[{}]", text.replace("{space}", "")):
-        raise ValueError(f"score in {where} may hold {{space}} and no other braces, got {text!r}")
-    return text
-
-
-def _flag(given: Mapping[str, Any], key: str, where: str) -> bool:
-    value = given.get(key, False)
-    # Of a text such as "no", Python would make a yes.
-    if not isinstance(value, bool):
-        raise ValueError(f"{key} in {where} must be true or false, got {value!r}")
-    return value
-
-
-def _mapping(raw: Any, where: str, known: set[str]) -> dict[str, Any]:
+def _fields(raw: Any, where: str, readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """What a mapping says, each value read by the reader of its key; empty ones are left out."""
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must hold `name: value` lines, got {type(raw).__name__}")
     for key in raw:
-        check_choice(f"key in {where}", key, known)
-    return raw
+        check_choice(f"key in {where}", key, readers)
+    given = {key: value for key, value in raw.items() if value is not None}
+    return {key: readers[key](f"{key} in {where}", value) for key, value in given.items()}
 
 
-def _items(given: Mapping[str, Any], key: str, where: str) -> ItemsView[str, Any]:
-    value = given.get(key) or {}
+def _text(name: str, value: Any) -> str:
+    return str(value)
+
+
+def _one_line(name: str, value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def _flag(name: str, value: Any) -> bool:
+    # Of a text such as "no", Python would make a yes.
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
+def _score(name: str, value: Any) -> str:
+    if re.search(r"[{}]", str(value).replace("{space}", "")):
+        raise ValueError(f"{name} may hold {{space}} and no other braces, got {value!r}")
+    return str(value)
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{key} of {where} must hold `name: value` lines, got {value!r}")
+        raise ValueError(f"{name} must hold `name: value` lines, got {value!r}")
     # YAML reads some names as numbers or as yes and no.
-    return {str(name): each for name, each in value.items()}.items()
+    return {str(key): each for key, each in value.items()}
+
+
+def _settings(name: str, value: Any) -> dict[str, Any]:
+    settings = _mapping(name, value)
+    if "seed" in settings:
+        raise ValueError(f"{name} name a seed: say how many under `seeds:` instead")
+    if "imports" in settings:
+        raise ValueError(f"{name} name imports: say them beside `rows:` instead")
+    return settings
+
+
+def _imports(name: str, value: Any) -> tuple[str, ...]:
+    return TrainConfig.from_dict({"imports": value}, name).imports
+
+
+def _published(name: str, value: Any) -> dict[str, Published]:
+    found = {}
+    for column, text in _mapping(name, value).items():
+        match = _NUMBER.fullmatch(str(text))
+        if match is None:
+            raise ValueError(f"{name} must read like 88.69 ± 0.21, got {text!r}")
+        mean, deviation = match.groups()
+        found[column] = Published(float(mean), None if deviation is None else float(deviation))
+    return found
+
+
+def _layouts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list like [raw-tsne-3d], got {value!r}")
+    for each in value:
+        if not _LAYOUT.fullmatch(str(each)):
+            raise ValueError(f"{name} must read like raw-tsne-3d, got {each!r}")
+    return tuple(value)
+
+
+_from_zero = partial(check_count, low=0)
+_best = partial(check_choice, choices=("highest", "lowest", "none"))
+_COLUMN: dict[str, Reader] = {
+    **{"label": _text, "settings": _settings, "score": _score, "best": _best},
+    **{"digits": _from_zero, "inspect": _flag},
+}
+_ROW: dict[str, Reader] = {
+    **{"label": _text, "settings": _settings, "published": _published, "seeds": check_seeds},
+    **{"space": _text, "archived": _flag},
+}
+_EXPERIMENT: dict[str, Reader] = {
+    **{"title": _text, "about": _one_line, "source": _text, "baseline": _text, "score": _score},
+    **{"rows": _mapping, "columns": _mapping, "settings": _settings, "embeddings": _layouts},
+    "imports": _imports,
+    **{"seeds": check_seeds, "first_seed": _from_zero, "alone": _flag},
+}

@@ -1,4 +1,4 @@
-"""Features and curves of several runs, from their lines of results, ready to be drawn."""
+"""What figures of an experiment show: embeddings of features and curves, from lines of results."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from torchlace.experiments.cells import Task
 from torchlace.experiments.experiment import Experiment
 from torchlace.experiments.records import Record
+from torchlace.runs import Run
 
 _SPACES = {"raw": "before whitening", "whitened": "after whitening"}
 
@@ -42,19 +43,17 @@ def collect_panels(experiment: Experiment, records: Mapping[str, Record]) -> Pan
     panels: dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any] | None]] = {}
     drawn: list[dict[str, Any]] = []
     labels = {row.name: row.label for row in experiment.rows}
-    names: dict[str, str] = {}
+    first: dict[str, str] = {}
     for cell in experiment.cells():
-        names.setdefault(cell.row, cell.task.name)
-    for row, name in names.items():
+        first.setdefault(cell.row, cell.task.name)
+    for row, name in first.items():
         found = records[name].line.get("embeddings", {}) if name in records else {}
-        for kind in experiment.embeddings:
-            if kind not in found:
-                continue
+        for kind in filter(found.__contains__, experiment.embeddings):
             several = len(experiment.embeddings) > 1
             title = f"{labels[row]}, {_SPACES[kind.split('-')[0]]}" if several else labels[row]
             each = found[kind]
             points, signatures = (
-                unpack(each[part], np.float16).reshape(-1, each["dim"])
+                decode(each[part], np.float16).reshape(-1, each["dim"])
                 for part in ("points", "signatures")
             )
             panels[title] = (points, signatures if each["dim"] == 2 else None)
@@ -63,7 +62,7 @@ def collect_panels(experiment: Experiment, records: Mapping[str, Record]) -> Pan
         raise ValueError(f"there is no embedding of {experiment.name} to draw: run it first")
     if any(each["indices"] != drawn[0]["indices"] for each in drawn):
         raise ValueError(f"the embeddings of {experiment.name} show different images")
-    return Panels(panels, unpack(drawn[0]["labels"], np.int16), drawn[0]["class_names"])
+    return Panels(panels, decode(drawn[0]["labels"], np.int16), drawn[0]["class_names"])
 
 
 def collect_curves(
@@ -120,16 +119,38 @@ def _alike(values: Mapping[str, Any]) -> list[list[str]]:
     return groups
 
 
-def pack(values: Any, kind: npt.DTypeLike) -> str:
+def encode(values: Any, kind: npt.DTypeLike) -> str:
     """An array as text.
 
     Example:
-        >>> unpack(pack([1, 2], np.int16), np.int16)
+        >>> decode(encode([1, 2], np.int16), np.int16)
         array([1, 2], dtype=int16)
     """
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode()
 
 
-def unpack(text: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array from the text of :func:`pack`, flat."""
+def decode(text: str, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array from the text of :func:`encode`, flat."""
     return np.frombuffer(base64.b64decode(text), kind)
+
+
+def draw_embeddings(task: Task, run: Run) -> dict[str, Any]:
+    """Examine a finished run; the pictures of its features that are needed, as lines hold them."""
+    from torchlace.evaluation import inspect, picture
+
+    found = inspect(run, device=task.config.device)
+    drawn = {}
+    for name in task.embeddings:
+        space, method, dimension = name.split("-")
+        # The names were checked when the experiment was read.
+        wanted: Any = {"space": space, "method": method, "dim": int(dimension[0])}
+        result = picture(found, **wanted)
+        drawn[name] = {
+            "class_names": list(found.class_names),
+            "dim": wanted["dim"],
+            "indices": encode(result.indices, np.int32),
+            "labels": encode(found.labels.numpy()[result.indices], np.int16),
+            "points": encode(result.points, np.float16),
+            "signatures": encode(result.signatures, np.float16),
+        }
+    return drawn

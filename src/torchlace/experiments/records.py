@@ -1,7 +1,8 @@
-"""Lines of results: one a run, from run directories or committed files."""
+"""Lines of results, one for each run: from run directories, or from committed files."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import statistics
@@ -10,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from torchlace._checks import check_choice
 from torchlace.evaluation.measures import figure, line_scores
-from torchlace.experiments.cells import Task, canonical, read_config, run_name
-from torchlace.experiments.state import State, task_state
-from torchlace.experiments.statistics import unpack_right
+from torchlace.experiments.cells import State, Task, read_config, run_name, task_state
 from torchlace.runs import Run, TrainConfig
 from torchlace.runs.config import EXECUTION
 
@@ -26,6 +28,13 @@ _RESULT = (
 )
 # What a line that says it is finished can't do without.
 _COUNTED = ("test_accuracy", "test_images", "test_right", "data_digest", "seconds")
+_KINDS: dict[str, tuple[Any, str]] = {
+    "test_accuracy": (int | float, "be a number"),
+    "seconds": (int | float, "be a number"),
+    "data_digest": (str, "be a text"),
+    "validation": (dict, "hold names and values"),
+    "embeddings": (dict, "hold names and values"),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,22 @@ class Record:
             return curve[-1] if curve else None
         found = figure(self.line, name)
         return None if found is None else float(found)
+
+    def right(self) -> npt.NDArray[np.float64]:
+        """Which test images were right: 1 or 0 for each.
+
+        Raises:
+            ValueError: if the line does not tell of every test image.
+
+        Example:
+            >>> Record({"test_images": 3, "test_right": "wA=="}, "a.jsonl:1").right()
+            array([1., 1., 0.])
+        """
+        packed = base64.b64decode(self.line["test_right"], validate=True)
+        images = int(self.line["test_images"])
+        if images < 1 or len(packed) != (images + 7) // 8:
+            raise ValueError(f"test_right has {8 * len(packed)} bits for {images} test images")
+        return np.unpackbits(np.frombuffer(packed, np.uint8))[:images].astype(np.float64)
 
 
 def collect_records(
@@ -132,7 +157,7 @@ def read_lines(path: Path | str) -> dict[str, Record]:
         raise FileNotFoundError(f"there are no results in {path}: expected .jsonl files")
     found: dict[str, Record] = {}
     for record in (each for file in files for each in _records(file)):
-        name = run_name(canonical(read_config(record.line["config"], record.source)))
+        name = run_name(read_config(record.line["config"], record.source))
         found[name] = _better(found[name], record) if name in found else record
     return found
 
@@ -143,8 +168,22 @@ def to_lines(records: Iterable[Record]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
+def shortened(sources: Iterable[str]) -> list[str]:
+    """Sources that differ in their last number only, as one.
+
+    Example:
+        >>> shortened(["runs/a-s0", "runs/a-s1", "table1.jsonl:7"])
+        ['runs/a-s0,1', 'table1.jsonl:7']
+    """
+    groups: dict[str, list[str]] = {}
+    for source in sources:
+        stem = source.rstrip("0123456789")
+        groups.setdefault(stem, []).append(source.removeprefix(stem))
+    return [stem + ",".join(numbers) for stem, numbers in groups.items()]
+
+
 def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
-    """With how the run computed, which whoever looks at it need not have asked for."""
+    """The settings, those of where and how it computed taken from the run itself."""
     if not run.config_path.exists():
         return config
     own = run.config()
@@ -156,15 +195,16 @@ def _records(file: Path) -> Iterable[Record]:
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
         source = f"{file}:{number}"
         try:
-            line = json.loads(text.decode())
-            _check(line)
+            record = Record(json.loads(text.decode()), source)
+            _check(record)
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{source} is not a line of results: {error}") from None
-        yield Record(line, source)
+        yield record
 
 
-def _check(line: Any) -> None:
+def _check(record: Record) -> None:
     """Raise unless a line can be counted on: what is finished agrees with its own test images."""
+    line = record.line
     if not isinstance(line, dict) or not {"config", "status"} <= set(line):
         raise ValueError("it has no config or no status")
     if not isinstance(line["config"], dict):
@@ -175,18 +215,13 @@ def _check(line: Any) -> None:
     lacking = [name for name in _COUNTED if line.get(name) is None]
     if lacking:
         raise ValueError(f"it is finished and lacks {', '.join(lacking)}")
-    for name in ("test_accuracy", "seconds"):
-        if not isinstance(line[name], (int, float)):
-            raise ValueError(f"{name} must be a number, got {line[name]!r}")
-    if not isinstance(line["data_digest"], str):
-        raise ValueError(f"data_digest must be a text, got {line['data_digest']!r}")
-    for name in ("validation", "embeddings"):
-        if not isinstance(line.get(name, {}), dict):
-            raise ValueError(f"{name} must hold names and values, got {line[name]!r}")
+    for name, (kind, said) in _KINDS.items():
+        if name in line and not isinstance(line[name], kind):
+            raise ValueError(f"{name} must {said}, got {line[name]!r}")
     curve = line.get("validation", {"accuracy": []}).get("accuracy")
-    if not isinstance(curve, list) or not all(isinstance(each, (int, float)) for each in curve):
+    if not isinstance(curve, list) or not all(isinstance(each, int | float) for each in curve):
         raise ValueError(f"accuracy of validation must be a list of numbers, got {curve!r}")
-    right = 100 * float(unpack_right(line).mean())
+    right = 100 * float(record.right().mean())
     if not abs(line["test_accuracy"] - right) < 1e-6:
         raise ValueError(f"test_accuracy is {line['test_accuracy']}, but {right} by test_right")
 

@@ -1,31 +1,30 @@
-"""A table is a query over results: means, deviations, tests, intervals, ranks."""
+"""Makes a table of results, and the statistics in it: tests over seeds, intervals over images."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from torchlace._text import counted
 from torchlace.experiments.experiment import Column, Experiment, Published, Row
 from torchlace.experiments.records import Record
-from torchlace.experiments.statistics import (
-    Array,
-    Paired,
-    deviation,
-    holm,
-    mean_interval,
-    paired_test,
-    unpack_right,
-)
 
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True)
+class Paired(NamedTuple):
+    """The outcome of a paired t-test: the p-value, two-sided, and the number of pairs."""
+
+    p: float
+    pairs: int
+
+
+@dataclass
 class Entry:
     """One number of a table, all that is known about it, and the runs behind it.
 
@@ -36,6 +35,7 @@ class Entry:
         wanted: how many seeds the experiment asks for.
         sources: where each value is from.
         unfinished: runs that failed or were cut, and how.
+        at_work: runs that are not over yet.
         unscored: how many runs are finished and don't have the score.
         published: what was published.
         interval: 95 % bootstrap confidence interval of the mean, over test images.
@@ -51,6 +51,7 @@ class Entry:
     wanted: int
     sources: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    at_work: tuple[str, ...] = ()
     unscored: int = 0
     published: Published | None = None
     interval: Interval | None = None
@@ -58,7 +59,6 @@ class Entry:
     gain_interval: Interval | None = None
     test: Paired | None = None
     rank: int | None = None
-    at_work: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -84,7 +84,7 @@ class Table:
 
     experiment: Experiment
     entries: dict[tuple[str, str], Entry]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def column(self, name: str) -> list[Entry]:
         """The entries of a column, row by row."""
@@ -110,97 +110,154 @@ def make_table(experiment: Experiment, records: Mapping[str, Record]) -> Table:
             runs[cell.task.config.seed] = records[cell.task.name]
     entries: dict[tuple[str, str], Entry] = {}
     for column in experiment.columns:
-        shown = {
-            row.name: _entry(experiment, row, column, found.get((row.name, column.name), {}))
-            for row in experiment.rows
-        }
-        if experiment.baseline in shown and column.best != "none":
-            shown = _compared(shown, experiment.baseline, column, found)
-        entries |= {(e.row, e.column): e for e in _ranked(list(shown.values()), column)}
+        by_row = {row.name: found.get((row.name, column.name), {}) for row in experiment.rows}
+        shown = [_entry(experiment, row, column, by_row[row.name]) for row in experiment.rows]
+        if column.best != "none":
+            _compare(shown, experiment.baseline, by_row)
+            _rank(shown, column)
+        entries |= {(entry.row, entry.column): entry for entry in shown}
     return Table(experiment, entries, _notes(experiment, entries))
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The sample standard deviation; None of fewer than two values.
+
+    Example:
+        >>> deviation([1.0, 3.0]), deviation([1.0])
+        (1.4142135623730951, None)
+    """
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def paired_test(values: Sequence[float], baseline: Sequence[float]) -> Paired | None:
+    """Paired t-test of the hypothesis that both have the same mean; None below two pairs.
+
+    Differences that are all the same have no scatter to compare with: None, unless all are zero.
+
+    Example:
+        >>> round(paired_test([91.0, 90.6, 90.9], [89.9, 88.1, 89.0]).p, 4)
+        0.0456
+    """
+    if len(values) != len(baseline):
+        raise ValueError(f"pairs need as many values: {len(values)} against {len(baseline)}")
+    differences = np.subtract(values, baseline)
+    if len(differences) < 2:
+        return None
+    if np.ptp(differences) <= 1e-12 * np.abs(np.concatenate([values, baseline])).max():
+        return None if differences.any() else Paired(1.0, len(differences))
+    from scipy import stats
+
+    return Paired(float(stats.ttest_rel(values, baseline).pvalue), len(differences))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for how many they are, by Holm's step-down method.
+
+    Example:
+        >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+        [0.03, 0.06, 0.06]
+    """
+    count, least = len(p_values), 0.0
+    corrected = [0.0] * count
+    for rank, place in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        least = max(least, min(1.0, (count - rank) * p_values[place]))
+        corrected[place] = least
+    return corrected
+
+
+def mean_interval(
+    scores: npt.ArrayLike, *, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Bootstrap confidence interval of the mean over samples, by percentiles.
+
+    Give a score for each test image: whether it was right, or how often over seeds. Give the
+    difference of two methods' scores to compare them on the same images.
+
+    Samples with the same score are drawn together: how often each distinct score is drawn is
+    multinomial, so that a draw costs as many numbers as there are distinct scores.
+
+    Args:
+        scores: (N,) a score for each sample.
+        level: of confidence.
+        draws: of samples of size N, with replacement.
+        seed: of the draws.
+
+    Example:
+        >>> [round(end, 3) for end in mean_interval([1] * 900 + [0] * 100)]
+        [0.881, 0.918]
+    """
+    flat = np.asarray(scores, dtype=np.float64).ravel()
+    if not len(flat):
+        raise ValueError("an interval needs at least one score")
+    distinct, counts = np.unique(flat, return_counts=True)
+    generator = np.random.default_rng(seed)
+    drawn = generator.multinomial(len(flat), counts / len(flat), size=draws)
+    means = drawn @ distinct / len(flat)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def _entry(experiment: Experiment, row: Row, column: Column, runs: Mapping[int, Record]) -> Entry:
     score = experiment.score(row, column)
-    scored = {
-        seed: (record, value)
-        for seed, record in sorted(runs.items())
-        if record.finished and (value := record.score(score)) is not None
-    }
-    records = {seed: record for seed, (record, _) in scored.items()}
-    counted = score == "test_accuracy" and _same_images(records.values())
+    finished = {seed: record for seed, record in sorted(runs.items()) if record.finished}
+    scores = {seed: record.score(score) for seed, record in finished.items()}
+    values = {seed: value for seed, value in scores.items() if value is not None}
+    others = [record for record in runs.values() if not record.finished]
     return Entry(
         row.name,
         column.name,
-        {seed: value for seed, (_, value) in scored.items()},
+        values,
         row.seeds or experiment.seeds,
-        tuple(record.source for record in records.values()),
-        tuple(
-            f"{record.source} ({record.line['status']})"
-            for record in runs.values()
-            if not (record.finished or record.running)
-        ),
-        sum(record.finished for record in runs.values()) - len(scored),
-        row.published.get(column.name),
-        mean_interval(100 * _right(records)) if counted else None,
-        at_work=tuple(record.source for record in runs.values() if record.running),
+        sources=tuple(finished[seed].source for seed in values),
+        unfinished=tuple(f"{r.source} ({r.line['status']})" for r in others if not r.running),
+        at_work=tuple(record.source for record in others if record.running),
+        unscored=len(scores) - len(values),
+        published=row.published.get(column.name),
+        interval=_over_images([*finished.values()]) if score == "test_accuracy" else None,
     )
 
 
-def _compared(
-    shown: Mapping[str, Entry],
-    baseline: str,
-    column: Column,
-    found: Mapping[tuple[str, str], Mapping[int, Record]],
-) -> dict[str, Entry]:
-    """The entries with their gain over the baseline, tested over the seeds that both have."""
-    base, compared = shown[baseline], dict(shown)
-    for name, entry in shown.items():
+def _compare(
+    shown: Sequence[Entry], baseline: str | None, runs: Mapping[str, Mapping[int, Record]]
+) -> None:
+    """Note each entry's gain over the baseline, tested over the seeds that both have."""
+    base = next((entry for entry in shown if entry.row == baseline), None)
+    if base is None:
+        return
+    for entry in shown:
         seeds = [seed for seed in entry.values if seed in base.values]
-        if name == baseline or not seeds:
+        if entry is base or not seeds:
             continue
         own, other = ([each.values[seed] for seed in seeds] for each in (entry, base))
-        interval = None
+        entry.gain = fmean(own) - fmean(other)
+        entry.test = paired_test(own, other)
         if entry.interval is not None:
-            mine, theirs = (
-                {seed: found[row, column.name][seed] for seed in seeds} for row in (name, baseline)
-            )
-            if _same_images([*mine.values(), *theirs.values()]):
-                interval = mean_interval(100 * (_right(mine) - _right(theirs)))
-        compared[name] = dataclasses.replace(
-            entry,
-            gain=fmean(own) - fmean(other),
-            gain_interval=interval,
-            test=paired_test(own, other),
-        )
-    tested = [(name, entry.test) for name, entry in compared.items() if entry.test is not None]
+            mine, theirs = ([runs[each.row][seed] for seed in seeds] for each in (entry, base))
+            entry.gain_interval = _over_images(mine, theirs)
+    tested = [(entry, entry.test) for entry in shown if entry.test is not None]
     corrected = holm([test.p for _, test in tested])
-    for (name, test), p in zip(tested, corrected, strict=True):
-        compared[name] = dataclasses.replace(compared[name], test=Paired(p, test.pairs))
-    return compared
+    for (entry, test), p in zip(tested, corrected, strict=True):
+        entry.test = Paired(p, test.pairs)
 
 
-def _ranked(entries: list[Entry], column: Column) -> list[Entry]:
-    """Ranks by the means as they are shown; what looks the same ranks the same."""
-    if column.best == "none":
-        return entries
+def _rank(shown: Sequence[Entry], column: Column) -> None:
+    """Rank by the means as they are shown; what looks the same ranks the same."""
     sign = -1 if column.best == "highest" else 1
-    means = [None if e.mean is None else sign * round(e.mean, column.digits) for e in entries]
+    means = [None if e.mean is None else sign * round(e.mean, column.digits) for e in shown]
     order = sorted({mean for mean in means if mean is not None})[:2]
-    return [
-        dataclasses.replace(entry, rank=order.index(mean) + 1) if mean in order else entry
-        for entry, mean in zip(entries, means, strict=True)
-    ]
+    for entry, mean in zip(shown, means, strict=True):
+        entry.rank = order.index(mean) + 1 if mean in order else None
 
 
-def _right(records: Mapping[int, Record]) -> Array:
-    """How often every test image was right, over seeds."""
-    right: Array = np.mean([unpack_right(record.line) for record in records.values()], axis=0)
-    return right
-
-
-def _same_images(records: Iterable[Record]) -> bool:
-    return len({record.line["data_digest"] for record in records}) == 1
+def _over_images(mine: Sequence[Record], theirs: Sequence[Record] = ()) -> Interval | None:
+    """The interval of a mean accuracy, or of a difference of two, if all saw the same images."""
+    if len({record.line["data_digest"] for record in (*mine, *theirs)}) != 1:
+        return None
+    # How often every test image was right, over seeds.
+    right = np.mean([record.right() for record in mine], axis=0)
+    if theirs:
+        right = right - np.mean([record.right() for record in theirs], axis=0)
+    return mean_interval(100 * right)
 
 
 def _notes(experiment: Experiment, entries: Mapping[tuple[str, str], Entry]) -> tuple[str, ...]:
@@ -220,11 +277,8 @@ def _notes(experiment: Experiment, entries: Mapping[tuple[str, str], Entry]) -> 
         shown = [entries[row.name, column.name] for row in experiment.rows]
         if any(entry.unscored for entry in shown) and not any(entry.values for entry in shown):
             notes.append(f"{column.label}: none of its finished runs has a {column.score}.")
-    unfinished = {run for entry in entries.values() for run in entry.unfinished}
-    if unfinished:
-        count = counted(len(unfinished), "run")
-        notes.append(f"{count} failed or cut: listed, but not counted.")
-    at_work = {run for entry in entries.values() for run in entry.at_work}
-    if at_work:
+    if unfinished := {run for entry in entries.values() for run in entry.unfinished}:
+        notes.append(f"{counted(len(unfinished), 'run')} failed or cut: listed, but not counted.")
+    if at_work := {run for entry in entries.values() for run in entry.at_work}:
         notes.append(f"{counted(len(at_work), 'run')} at work: not counted yet.")
     return tuple(notes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchlace.experiments.statistics import deviation
+from torchlace.experiments.tables import deviation
 from torchlace.report.style import COLUMN, FAINT, INK, PAGE, blank, grid, palette, shorten, styled
 from torchlace.runs.readers import best_epoch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torchlace._reporter import Reporter
 from torchlace.evaluation.layouts import Method
-from torchlace.experiments.statistics import deviation
+from torchlace.experiments.tables import deviation
 from torchlace.runs import RunError, TrainConfig
 from torchlace.runs.config import EXECUTION
 from torchlace.runs.files import METRICS

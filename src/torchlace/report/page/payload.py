@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from torchlace.experiments.pictures import pack
+from torchlace.experiments.pictures import encode
 from torchlace.report.page.examples import Sheet
 from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
 from torchlace.report.scores import axis_range
@@ -41,8 +41,8 @@ def collection_payload(
         "classes": collection.class_names,
         "colours": of_classes,
         "sample": {
-            "indices": pack(sample, "<u4"),
-            "labels": pack(collection.labels.numpy()[sample], "<u2"),
+            "indices": encode(sample, "<u4"),
+            "labels": encode(collection.labels.numpy()[sample], "<u2"),
         },
         "sheet": sheet and {"columns": sheet.columns, "shown": sheet.shown},
         "bars": [
@@ -80,14 +80,14 @@ def _run_payload(
         "chosen": run.chosen,
         "spheres": {
             space: {
-                "points": pack(np.rint(UNIT * each.points), "<i2"),
-                "signatures": pack(np.rint(UNIT * each.signatures), "<i2"),
+                "points": encode(np.rint(UNIT * each.points), "<i2"),
+                "signatures": encode(np.rint(UNIT * each.signatures), "<i2"),
                 "eye": best_view(each.points, found.labels.numpy()[each.indices]),
             }
             for space, each in run.spheres.items()
         },
-        "predicted": pack(chosen, "<u2"),
-        "confidence": pack((100 * top).round(), "u1"),
+        "predicted": encode(chosen, "<u2"),
+        "confidence": encode((100 * top).round(), "u1"),
         "confusion": _sparse(scores["confusion"]),
         "reliability": {
             when: [[_number(each[name]) for name in columns] for each in bins]
@@ -118,7 +118,7 @@ def _sparse(counts: ArrayLike) -> dict[str, str]:
     """The cells of a matrix that are not zero: with many classes they are few."""
     flat = np.asarray(counts).ravel()
     cells = np.flatnonzero(flat)
-    return {"cells": pack(cells, "<u4"), "counts": pack(flat[cells], "<u4")}
+    return {"cells": encode(cells, "<u4"), "counts": encode(flat[cells], "<u4")}
 
 
 def _number(value: float | None) -> float | None:

@@ -1,0 +1,301 @@
+"""Shows a table in the terminal, as Markdown, LaTeX, CSV or a fragment of HTML.
+
+A table has two sheets of text: the paper's layout, and a row for every number.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from torchlace._checks import check_choice
+from torchlace._text import shown
+from torchlace.experiments.experiment import Column
+from torchlace.experiments.records import shortened
+from torchlace.experiments.tables import Entry, Interval, Table
+
+FORMATS = ("terminal", "markdown", "latex", "csv", "html")
+_CSV = (
+    *("experiment", "row", "column", "score", "n", "wanted", "mean", "deviation", "low", "high"),
+    *("rank", "baseline", "gain", "gain_low", "gain_high", "p_holm", "pairs", "published"),
+    *("published_deviation", "from_published", "seeds", "values", "runs", "unfinished"),
+)
+_NOTHING = (None, None)
+
+
+def render(
+    table: Table,
+    form: str = "terminal",
+    *,
+    width: int = 100,
+    styled: bool = False,
+    folder: Path | str = ".",
+) -> str:
+    """A table in one of :data:`FORMATS`.
+
+    All but CSV show the table as the paper has it, then a row for every number with its interval,
+    test and runs. CSV has a line for every number, unrounded.
+
+    Args:
+        table: what to show.
+        form: the format.
+        width: of the terminal.
+        styled: whether the terminal shows bold and underlined text.
+        folder: where the text will be kept; links of HTML lead from there to the runs.
+
+    Example:
+        >>> from torchlace.experiments import load_experiment, make_table
+        >>> table = make_table(load_experiment("table4"), {})
+        >>> print(render(table, "csv").splitlines()[1][:36])
+        table4,softmax,cifar10,test_accuracy
+    """
+    check_choice("format", form, FORMATS)
+    if form == "csv":
+        return _csv(table)
+    sheets = [sheet for sheet in (summary_sheet(table), details_sheet(table)) if sheet.rows]
+    if form == "terminal":
+        return _terminal(table, sheets, width, styled)
+    if form == "html":
+        return _html(table, sheets, Path(folder))
+    return _markdown(table, sheets) if form == "markdown" else _latex(table, sheets)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a place of a sheet shows.
+
+    Attributes:
+        main: a line.
+        style: ``bold``, ``underline``, ``code`` or nothing.
+        below: a smaller line below it.
+        link: the path of a file or folder behind it.
+    """
+
+    main: str
+    style: str = ""
+    below: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of text below a header."""
+
+    header: list[str]
+    rows: list[list[Text]]
+
+
+def summary_sheet(table: Table) -> Sheet:
+    """The table as the paper has it, what was published below each number."""
+    experiment = table.experiment
+    rows = []
+    usual = max((entry.wanted for entry in table.entries.values()), default=0)
+    for row in experiment.rows:
+        texts = [Text(row.label)]
+        for column in experiment.columns:
+            entry = table.entries[row.name, column.name]
+            few = f" (n = {len(entry.values)})" if 0 < len(entry.values) < usual else ""
+            style = {1: "bold", 2: "underline"}.get(entry.rank or 0, "")
+            published = _figures(column, entry.published)
+            below = f"{experiment.source} {published}" if published else ""
+            link = re.sub(r":\d+$", "", entry.sources[0]) if entry.sources else ""
+            mean = _figures(column, (entry.mean, entry.deviation)) or "–"
+            texts.append(Text(mean + few, style, below, link))
+        rows.append(texts)
+    return Sheet(["", *(column.label for column in experiment.columns)], rows)
+
+
+def details_sheet(table: Table) -> Sheet:
+    """Every number of the table in a row of its own; columns that would be empty are left out."""
+    experiment = table.experiment
+    header = ["column", "method", "n", "mean", "95 % interval", f"against {experiment.baseline}"]
+    header += ["p", experiment.source, "difference", "runs"]
+    rows = []
+    for column in experiment.columns:
+        for row in experiment.rows:
+            entry = table.entries[row.name, column.name]
+            if not (entry.values or entry.unfinished):
+                continue
+            gain, difference = (
+                _figures(column, [value], sign="+") for value in (entry.gain, entry.from_published)
+            )
+            mean = _figures(column, (entry.mean, entry.deviation))
+            texts = [column.label, row.label, str(len(entry.values)), mean]
+            texts += [_interval(column, entry.interval)]
+            texts += [f"{gain} {_interval(column, entry.gain_interval)}".strip(), _p_value(entry)]
+            texts += [_figures(column, entry.published), difference]
+            runs = ", ".join([*shortened(entry.sources), *entry.unfinished])
+            rows.append([*map(Text, texts), Text(runs, "code")])
+    used = [place for place in range(len(header)) if any(row[place].main for row in rows)]
+    return Sheet([header[i] for i in used], [[row[i] for i in used] for row in rows])
+
+
+def _figures(
+    column: Column, values: Iterable[float | None] | None, between: str = " ± ", sign: str = ""
+) -> str:
+    """The numbers that there are, or nothing."""
+    known = [value for value in values or () if value is not None]
+    return between.join(f"{value:{sign},.{column.digits}f}" for value in known)
+
+
+def _interval(column: Column, ends: Interval | None) -> str:
+    return f"[{_figures(column, ends, ', ')}]" if ends else ""
+
+
+def _p_value(entry: Entry) -> str:
+    if entry.test is None:
+        return ""
+    p = "< 0.001" if entry.test.p < 0.001 else f"{entry.test.p:.3f}"
+    return f"{p}, n {entry.test.pairs}"
+
+
+def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.style import Style
+    from rich.table import Table as Grid
+    from rich.text import Text as Styled
+
+    def show(text: Text) -> Styled:
+        link = Path(text.link).resolve().as_uri() if text.link else None
+        bold, underline = (text.style == name or None for name in ("bold", "underline"))
+        main = Styled(shown(text.main), Style(bold=bold, underline=underline, link=link))
+        if not text.below:
+            return main
+        return Styled.assemble(main, Styled(f"\n{shown(text.below)}", "dim"))
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=styled, highlight=False)
+    # Not strings: their brackets would be taken for markup, and :cat: for a picture.
+    console.print(Styled(shown(table.experiment.title), "bold"))
+    for sheet in sheets:
+        # Paths would leave no room for numbers: here the numbers are links to them.
+        places = [place for place, name in enumerate(sheet.header) if name != "runs"]
+        grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for place in places:
+            name = Styled(shown(sheet.header[place]))
+            grid.add_column(name, overflow="fold", min_width=1 if place else 9)
+        for number, row in enumerate(sheet.rows):
+            if number and "column" in sheet.header and row[0] != sheet.rows[number - 1][0]:
+                grid.add_section()
+            grid.add_row(*(show(row[place]) for place in places))
+        console.print(grid)
+    for note in (*table.notes, "The formats csv, markdown and html name the runs of every number."):
+        console.print(Styled(shown(note)))
+    return out.getvalue()
+
+
+def _marked(text: Text, plain: str, bold: str, underline: str, code: str) -> str:
+    """A text in the marks of its style, where there is any text."""
+    marks = {"bold": bold, "underline": underline, "code": code}.get(text.style, "{}")
+    return marks.format(plain) if plain else ""
+
+
+def _markdown(table: Table, sheets: list[Sheet]) -> str:
+    def escaped(text: str) -> str:
+        return re.sub(r"([|*_`<\\])", r"\\\1", text)
+
+    def show(text: Text) -> str:
+        plain = text.main.replace("|", "\\|") if text.style == "code" else escaped(text.main)
+        below = f"<br>{escaped(text.below)}" if text.below else ""
+        return _marked(text, plain, "**{}**", "<u>{}</u>", "`{}`") + below
+
+    parts = [f"**{escaped(table.experiment.title)}**"]
+    for sheet in sheets:
+        lines = [[*map(escaped, sheet.header)], ["---"] * len(sheet.header)]
+        lines += [[*map(show, row)] for row in sheet.rows]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join([*parts, *table.notes]) + "\n"
+
+
+def _latex(table: Table, sheets: list[Sheet]) -> str:
+    def show(text: Text) -> str:
+        plain = _latex_text(text.main)
+        return _marked(text, plain, r"\textbf{{{}}}", r"\underline{{{}}}", r"\texttt{{{}}}")
+
+    def below(text: Text) -> str:
+        return f"{{\\scriptsize {_latex_text(text.below)}}}" if text.below else ""
+
+    def written(row: list[Text]) -> str:
+        lines = [map(show, row)]
+        if any(text.below for text in row):
+            lines.append(map(below, row))
+        return "\n".join(" & ".join(line) + r" \\" for line in lines)
+
+    parts = []
+    for sheet in sheets:
+        spaced = any(text.below for row in sheet.rows for text in row)
+        lines = [
+            rf"\begin{{tabular}}{{{'l' * len(sheet.header)}}}",
+            *(r"\toprule", " & ".join(map(_latex_text, sheet.header)) + r" \\", r"\midrule"),
+            ("\n\\addlinespace\n" if spaced else "\n").join(map(written, sheet.rows)),
+            *(r"\bottomrule", r"\end{tabular}"),
+        ]
+        parts.append("\n".join(lines))
+    head = (
+        f"% {' '.join(table.experiment.title.split())}\n"
+        "% Needs \\usepackage{booktabs}. The second table has a row for every number and is wide:\n"
+        "% \\usepackage{graphicx} brings \\resizebox{\\linewidth}{!}{...}, which makes it fit."
+    )
+    # A paragraph between the tables, unless they are taken apart.
+    notes = [f"% {note}" for note in table.notes]
+    return "\n\n".join([head, "\n\n\\bigskip\n".join(parts), *notes]) + "\n"
+
+
+def _latex_text(text: str) -> str:
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+    # In LaTeX's own fonts these would be other characters; a bracket would be a length after \\.
+    special |= {"<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}"}
+    special |= {"^": r"\textasciicircum{}", "–": "--"}
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    escaped = "".join(special.get(character, character) for character in text)
+    return re.sub(r"(?<![\w.)}])-(?=\.?\d)", "$-$", escaped)  # a minus, where a hyphen is shorter
+
+
+def _html(table: Table, sheets: list[Sheet], folder: Path) -> str:
+    def show(text: Text) -> str:
+        plain = _marked(text, html.escape(text.main), "<b>{}</b>", "<u>{}</u>", "<code>{}</code>")
+        if plain and text.link:
+            # Links are not underlined: that is how the second best is marked.
+            look = "color:inherit;text-decoration:none"
+            link = html.escape(quote(os.path.relpath(text.link, folder)))
+            plain = f'<a href="{link}" style="{look}">{plain}</a>'
+        whole = "" if text.style == "code" else ' style="white-space:nowrap"'
+        below = f"<br><small>{html.escape(text.below)}</small>" if text.below else ""
+        return f"<td{whole}>{plain}{below}</td>"
+
+    parts = [f"<h3>{html.escape(table.experiment.title)}</h3>"]
+    for sheet in sheets:
+        header = "".join(f"<th>{html.escape(name)}</th>" for name in sheet.header)
+        body = "\n".join(f"<tr>{''.join(map(show, row))}</tr>" for row in sheet.rows)
+        parts.append(
+            f"<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        )
+    parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
+    return '<section class="grid">\n' + "\n".join(parts) + "\n</section>\n"
+
+
+def _csv(table: Table) -> str:
+    experiment = table.experiment
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_CSV)
+    for column in experiment.columns:
+        for row in experiment.rows:
+            entry = table.entries[row.name, column.name]
+            names = [experiment.name, row.name, column.name, experiment.score(row, column)]
+            own = [len(entry.values), entry.wanted, entry.mean, entry.deviation]
+            own += [*(entry.interval or _NOTHING), entry.rank]
+            gain = [experiment.baseline, entry.gain, *(entry.gain_interval or _NOTHING)]
+            known = [*(entry.test or _NOTHING), *(entry.published or _NOTHING)]
+            runs = [" ".join(map(str, entry.values)), " ".join(map(repr, entry.values.values()))]
+            runs += [" ".join(entry.sources), "; ".join(entry.unfinished)]
+            writer.writerow([*names, *own, *gain, *known, entry.from_published, *runs])
+    return out.getvalue()
