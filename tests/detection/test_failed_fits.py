@@ -80,5 +80,5 @@ def test_an_open_set_keeps_its_statistics_with_its_threshold():
     guarded.set_params(score="energy", unknown=1)
     with pytest.raises(ValueError, match="one of the model's classes"):
         guarded.fit(X, labels)
-    guarded.set_params(score="ace", unknown=-1)
+    guarded.set_params(score="relative-ace", unknown="auto")
     np.testing.assert_array_equal(guarded.decision_function(PIXELS), before)
