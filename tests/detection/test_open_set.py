@@ -162,13 +162,12 @@ def test_the_absurd_is_never_accepted(score, logistic):
         guarded = OpenSet(model, score=score).fit(iris[~even], kinds[~even])
         assert (guarded.predict(iris) != -1).mean() > 0.8
         for absurd in (iris + 50, iris - 50, 50 * iris, 1e200 * (iris + 1)):
-            if score != "head" or np.isfinite(model.decision_function(absurd)).all():
-                assert (guarded.predict(absurd) == -1).all()
+            assert (guarded.predict(absurd) == -1).all()
         far, farther = guarded.score_samples([iris[0] + 50, iris[0] + 500])
         assert farther < far < -1e300
 
 
-def test_logits_that_overflow_are_an_error_or_rejected(logistic):
+def test_samples_whose_lengths_overflow_are_rejected(logistic):
     held = KNOWN & ~TRAIN
     guarded = OpenSet(logistic).fit(X[held], Y[held])
     assert guarded.predict(X[:3] * 1e150).tolist() == [-1, -1, -1]
@@ -204,6 +203,7 @@ def test_a_classifier_takes_images():
         guarded.score_samples(images),
         by_head.score_samples(model.embed(images).detach()),
         rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -299,7 +299,7 @@ def test_copies():
             300,
             "needs 999 samples of known classes in the half .* got 150: give about 1998 or more",
         ),
-        ({}, np.zeros(300, int), 300, "of one class only"),
+        ({"score": "ace"}, np.zeros(300, int), 300, "of one class only"),
         ({}, np.zeros(7, int), 300, r"y must have shape \(300,\)"),
         ({"unknown": 2}, None, 300, "unknown=2 is one of the model's classes"),
         ({"false_rejection": 0.3}, None, 4, "needs 3 samples of known classes .* got 2"),

@@ -59,7 +59,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
 
     model: Any
     _: KW_ONLY
-    score: str = "ace"
+    score: str = "nearest-neighbours"
     false_rejection: float = 0.05
     per_class: bool = False
     unknown: Any = "auto"

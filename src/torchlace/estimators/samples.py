@@ -232,21 +232,18 @@ class Standardize(nn.Module):
     def observe(self, samples: Samples) -> None:
         """Merge in more samples, exactly."""
         for features, _, counts in samples.chunks():
-            self._merge(features, counts[:, None])
-
-    def _merge(self, features: Tensor, counts: Tensor) -> None:
-        mass, mean, deviation = (buffer.double() for buffer in self.buffers())
-        count = counts.sum()
-        step = (counts * (features - mean)).sum(0) / count
-        variance = (counts * (features - mean - step).square()).sum(0) / count
-        share = count / (mass + count)
-        variance = (1 - share) * deviation.square() + share * variance
-        variance = variance + share * (1 - share) * step.square()
-        if not torch.isfinite(variance).all():
-            raise ValueError("the features are too large to be squared: rescale them")
-        self.deviation.copy_(variance.sqrt())
-        self.mean.copy_(mean + share * step)
-        self.mass.copy_(mass + count)
+            mass, mean, deviation = (buffer.double() for buffer in self.buffers())
+            count = counts.sum()
+            step = counts @ (features - mean) / count
+            variance = counts @ (features - mean - step).square() / count
+            share = count / (mass + count)
+            variance = (1 - share) * deviation.square() + share * variance
+            variance = variance + share * (1 - share) * step.square()
+            if not torch.isfinite(variance).all():
+                raise ValueError("the features are too large to be squared: rescale them")
+            self.deviation.copy_(variance.sqrt())
+            self.mean.copy_(mean + share * step)
+            self.mass.copy_(mass + count)
 
     def forward(self, features: Tensor) -> Tensor:
         """Standardised features, (N, d)."""
