@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("hypothesis.strategies", "scipy.stats", "sklearn.covariance", "torch._dynamo")
 
 # Where these stand, tests take long.
-DEAR = ("torch.compile(", "spawn(", "@given(", "gradcheck(", "export(")
+DEAR = ("torch.compile(", "spawn(", "@given(", "export(")
 
 Job = Mutant | str  # a layer without a mutant
 Outcome = dict[str, Any]
@@ -134,18 +134,17 @@ class Copy:
         self.job: Job | None = None
 
     def start(self, job: Job) -> None:
-        """Run the files of tests one after the other, for a mutant until one fails."""
-        self.job, layer = job, getattr(job, "layer", job)
-        tests = self._names(f"tests/{layer}/test_*.py")
-        modules = self._names(f"src/torchlace/{layer}/*.py")
+        """Run all tests of a layer, or for a mutant one group after the other until one fails."""
+        self.job = job
         if isinstance(job, Mutant):
-            tests.sort(key=lambda test: (Path(job.file).stem not in test, self._is_dear(test)))
-            modules = [f"src/{job.file}"]
+            groups = self._groups(job)
             self.intact = (self.tree / "src" / job.file).read_bytes()
             self._write(job.of(self.intact))
+        else:
+            groups = [[f"src/torchlace/{job}", f"tests/{job}"]]
         (self.tree / "outcome.json").unlink(missing_ok=True)
         fork = multiprocessing.get_context("fork").Process
-        self.process = fork(target=self._run, args=([*modules, *tests],))
+        self.process = fork(target=self._run, args=(groups,))
         self.process.start()
 
     def collect(self) -> Outcome:
@@ -166,11 +165,14 @@ class Copy:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
 
-    def _names(self, pattern: str) -> list[str]:
-        return [path.relative_to(self.tree).as_posix() for path in sorted(self.tree.glob(pattern))]
-
-    def _is_dear(self, test: str) -> bool:
-        return any(word in (self.tree / test).read_text() for word in DEAR)
+    def _groups(self, mutant: Mutant) -> list[list[str]]:
+        """The tests of the same name, those of the others that are quick, and the dear ones."""
+        groups = [[f"src/{mutant.file}"], [], []]
+        for path in sorted((self.tree / "tests" / mutant.layer).glob("test_*.py")):
+            related = Path(mutant.file).stem in path.stem
+            dear = any(word in path.read_text() for word in DEAR)
+            groups[0 if related else 1 + dear].append(str(path.relative_to(self.tree)))
+        return groups
 
     def _write(self, content: bytes) -> None:
         path = self.tree / "src" / self.job.file
@@ -178,7 +180,7 @@ class Copy:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):  # dated to the second only
             compiled.unlink()
 
-    def _run(self, files: list[str]) -> None:
+    def _run(self, groups: list[list[str]]) -> None:
         os.setsid()
         os.chdir(self.tree)
         sys.path.insert(0, str(self.tree / "src"))
@@ -187,10 +189,10 @@ class Copy:
         os.dup2(output, 1)
         os.dup2(output, 2)
         watch = Watch()
-        for file in files:
-            code = pytest.main(["--hypothesis-seed=0", "-x", file], plugins=[watch])
+        for group in filter(None, groups):
+            code = pytest.main(["--hypothesis-seed=0", "-x", *group], plugins=[watch])
             if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-                watch.failed = watch.failed or f"{file}, exit code {int(code)}"
+                watch.failed = watch.failed or f"exit code {int(code)}"
                 break
         Path("outcome.json").write_text(json.dumps(watch.outcome()))
         sys.stdout.flush()

@@ -45,6 +45,8 @@ CASES += [
 ]
 RUNNING = [case for case in CASES if isinstance(case.build(), tl.backgrounds.Running)]
 PLAIN_RUNNING = [case for case in RUNNING if not case.options]
+# With moments of all samples, and of classes: what is dear is tried on these.
+ONE_EACH = [case for case in PLAIN_RUNNING if case.name in ("total", "within")]
 LEARNED = [case for case in CASES if case not in RUNNING]
 
 

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from heads.cases import CLASSES, batch, cases_where, gradients, has_state, make
+from heads.cases import (
+    CLASSES,
+    PATHS,
+    batch,
+    cases_where,
+    gradients,
+    has_state,
+    make,
+    paths_where,
+    where,
+)
 from torch.testing import assert_close
 
 
@@ -15,8 +25,11 @@ def padded(x, y, ignore_index, value):
     )
 
 
-@pytest.mark.parametrize("ignore_index", [-100, CLASSES - 1, CLASSES + 3])
-@cases_where(has_state)
+@pytest.mark.parametrize(
+    ("case", "ignore_index"),
+    [(case, -100) for case in where(has_state)]
+    + [(case, i) for case in where(has_state) if case in PATHS for i in (CLASSES - 1, CLASSES + 3)],
+)
 def test_padding_changes_nothing(case, ignore_index):
     plain, other = make(case).train(), make(case).train()
     for step in range(5):
@@ -47,7 +60,7 @@ def test_a_batch_of_padding_teaches_nothing(case):
     assert_close(other(x), plain(x))
 
 
-@cases_where(has_state)
+@paths_where(has_state)
 def test_samples_of_weight_zero_still_count_in_the_statistics(case):
     weighted, plain = make(case).train(), make(case).train()
     x, y = batch()
