@@ -87,3 +87,13 @@ def test_few_samples_of_a_class_bias_neither_covariance_nor_signal(classes, batc
     # From little signal only what chance can't explain is told from noise.
     chance = width * (moments.squares / moments.mass.clamp_min(1e-300)).sum() / moments.mass.sum()
     assert got == pytest.approx(max(between, chance.item()), rel=0.1)
+
+
+def test_signal_is_of_the_classes_that_came_even_if_once():
+    moments = empty_class_moments(5, WIDTH, dtype=torch.float64)
+    x = torch.randn(3, WIDTH, dtype=torch.float64)
+    moments = update_class_moments(moments, x, torch.tensor([0, 2, 3]), DECAY)
+    found = signal(moments)
+    assert not found.within.any()
+    scatter = (x - x.mean(0)).square().sum() / 3
+    torch.testing.assert_close(found.between * moments.unit**2, (scatter / 2).expand(1))
