@@ -5,7 +5,17 @@ from itertools import cycle, pairwise
 
 import pytest
 import torch
-from backgrounds.cases import CLASSES, DECAY, PLAIN_RUNNING, ROWS, RUNNING, WIDTH, batches, each
+from backgrounds.cases import (
+    CLASSES,
+    DECAY,
+    PLAIN_RUNNING,
+    ROWS,
+    RUNNING,
+    WIDTH,
+    batches,
+    crossed,
+    each,
+)
 from backgrounds.reference import expected, refreshed
 from torch.testing import assert_close
 
@@ -27,11 +37,7 @@ def assert_expected(background, history, *, rtol=1e-8):
         assert_close(background.mean.double(), mean, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize(
-    ("case", "refresh_every"),
-    [pytest.param(case, 10, id=f"{case.label}-10") for case in RUNNING]
-    + [pytest.param(case, 4, id=f"{case.label}-4") for case in PLAIN_RUNNING],
-)
+@crossed("refresh_every", [10, 4])
 def test_follows_the_running_average(case, refresh_every):
     background = case.build(decay=DECAY, refresh_every=refresh_every, dtype=torch.float64)
     history = []
@@ -121,11 +127,7 @@ def test_frozen_in_evaluation(case):
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
-@pytest.mark.parametrize(
-    ("case", "at"),
-    [pytest.param(case, 13, id=f"{case.label}-13") for case in RUNNING]
-    + [pytest.param(case, at, id=f"{case.label}-{at}") for case in PLAIN_RUNNING for at in (7, 10)],
-)
+@crossed("at", [13, 7, 10])
 def test_saved_and_restored_in_the_middle(case, at, tmp_path):
     stream = batches(STEPS, dtype=torch.float32)
     through = case.build(decay=DECAY)
@@ -168,15 +170,7 @@ def test_full_rank_sketch_is_the_shrunk_covariance(names):
     assert_close(low.precision, full.precision, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("case", "padding"),
-    [pytest.param(case, torch.nan, id=f"{case.label}-nan") for case in RUNNING]
-    + [
-        pytest.param(case, p, id=f"{case.label}-{p}")
-        for case in PLAIN_RUNNING
-        for p in (0.0, 1e100)
-    ],
-)
+@crossed("padding", [torch.nan, 0.0, 1e100])
 def test_unlabelled_samples_do_not_count(case, padding):
     whole, known = (case.build(dtype=torch.float64, refresh_every=2) for _ in range(2))
     for features, targets in batches(5):

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from backgrounds.cases import PLAIN_RUNNING, RUNNING, WIDTH, batches, each
+from backgrounds.cases import PLAIN_RUNNING, WIDTH, batches, crossed, each
 from torch.func import functional_call, stack_module_state, vmap
 from torch.testing import assert_close
 
@@ -79,11 +79,7 @@ def test_advance_counts_steps_replayed(case):
     assert not torch.equal(background.precision, before)
 
 
-@pytest.mark.parametrize(
-    ("case", "value"),
-    [pytest.param(case, torch.nan, id=f"{case.label}-nan") for case in RUNNING]
-    + [pytest.param(case, torch.inf, id=f"{case.label}-inf") for case in PLAIN_RUNNING],
-)
+@crossed("value", [torch.nan, torch.inf])
 def test_bad_batch_leaves_the_statistics(case, value):
     background = learn(case.build(refresh_every=1, dtype=torch.float64), batches(3))
     before = copy.deepcopy(background)
@@ -262,3 +258,13 @@ def test_pairs_of_copies_do_not_share_a_clock():
     second = copy.deepcopy(first)
     learn(first, batches(2))
     assert (first.steps, second.steps) == (2, 0)
+
+
+@each(PLAIN_RUNNING)
+def test_features_that_the_whitening_would_make_infinite_are_refused(case):
+    background = case.build(refresh_every=1)
+    features, targets = batches(1, dtype=torch.float32)[0]
+    background.observe(1e-20 * features, targets)
+    background.check_scale(features)
+    with pytest.raises(ValueError, match=r"lie up to .* would whiten that to .*, so much smaller"):
+        background.check_scale(1e30 * features)

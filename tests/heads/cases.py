@@ -1,6 +1,6 @@
 """The heads that every conformance test runs on, and the data they run on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -197,6 +197,15 @@ def cases_where(predicate: Callable[[Head], bool]):
 
 def paths_where(predicate: Callable[[Head], bool]):
     return pytest.mark.parametrize("case", [c for c in where(predicate) if c in PATHS], ids=repr)
+
+
+def crossed(name: str, values: Sequence, cases: Sequence[Case] = CASES):
+    """Every case with the first value, and those of PATHS with the others too."""
+    pairs = [(case, values[0]) for case in cases]
+    pairs += [(case, value) for case in cases if case in PATHS for value in values[1:]]
+    return pytest.mark.parametrize(
+        ("case", name), pairs, ids=lambda value: getattr(value, "__name__", repr(value))
+    )
 
 
 every_case = pytest.mark.parametrize("case", CASES, ids=repr)

@@ -1,12 +1,11 @@
 """A sample with the label ``ignore_index`` has no influence at all: not on the state either."""
 
-import pytest
 import torch
 from heads.cases import (
     CLASSES,
-    PATHS,
     batch,
     cases_where,
+    crossed,
     gradients,
     has_state,
     make,
@@ -25,11 +24,7 @@ def padded(x, y, ignore_index, value):
     )
 
 
-@pytest.mark.parametrize(
-    ("case", "ignore_index"),
-    [(case, -100) for case in where(has_state)]
-    + [(case, i) for case in where(has_state) if case in PATHS for i in (CLASSES - 1, CLASSES + 3)],
-)
+@crossed("ignore_index", [-100, CLASSES - 1, CLASSES + 3], where(has_state))
 def test_padding_changes_nothing(case, ignore_index):
     plain, other = make(case).train(), make(case).train()
     for step in range(5):

@@ -9,6 +9,7 @@ from heads.cases import (
     CLASSES,
     PATHS,
     batch,
+    crossed,
     each_path,
     gradients,
     is_classwise,
@@ -74,13 +75,7 @@ def test_labels_of_any_integer_type(dtype):
         assert_close(head.loss(x, y.to(dtype), ignore_index=2), head.loss(x, y, ignore_index=2))
 
 
-CHUNKED = where(lambda head: not is_classwise(head))
-
-
-@pytest.mark.parametrize(
-    ("case", "chunk"),
-    [(case, 2) for case in CHUNKED] + [(case, 5) for case in CHUNKED if case in PATHS],
-)
+@crossed("chunk", [2, 5], where(lambda head: not is_classwise(head)))
 def test_chunks_of_classes_change_nothing(case, chunk):
     dense, chunked = make(case, chunk=None), make(case, chunk=chunk)
     for options in FEW:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from heads.cases import CASES, CLASSES, PATHS, WIDTH, Case, batch, each_path, make, move
+from heads.cases import CLASSES, WIDTH, Case, batch, crossed, each_path, make, move
 from torch.testing import assert_close
 
 SAME = {"rtol": 0, "atol": 0}
@@ -49,10 +49,7 @@ def assert_fresh(head, case):
     assert_close(dict(state), dict(expected), **SAME)
 
 
-@pytest.mark.parametrize(
-    ("case", "origin"),
-    [(case, from_memory) for case in CASES] + [(case, from_training) for case in PATHS],
-)
+@crossed("origin", [from_memory, from_training])
 def test_as_fresh_as_a_constructed_one(case, origin):
     assert_fresh(reset(origin(case)), case)
 

@@ -4,18 +4,7 @@ import pickle
 
 import pytest
 import torch
-from heads.cases import (
-    CASES,
-    CLASSES,
-    PATHS,
-    WIDTH,
-    batch,
-    each_path,
-    every_case,
-    make,
-    move,
-    moved,
-)
+from heads.cases import CLASSES, WIDTH, batch, crossed, each_path, every_case, make, move, moved
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch.testing import assert_close
@@ -58,14 +47,17 @@ def loaded(case, state):
     return other
 
 
-ROUTES = [through_state_dict, through_safetensors, through_pickle, through_deepcopy, onto_meta]
+ROUTES = [
+    through_torch_save,
+    through_state_dict,
+    through_safetensors,
+    through_pickle,
+    through_deepcopy,
+    onto_meta,
+]
 
 
-@pytest.mark.parametrize(
-    ("case", "route"),
-    [(case, through_torch_save) for case in CASES]
-    + [(case, route) for case in PATHS for route in ROUTES],
-)
+@crossed("route", ROUTES)
 def test_scores_and_training_go_on_as_before(case, route):
     head = make(case)
     move(head, 7)
