@@ -163,6 +163,7 @@ class Copy:
         """End the process and all that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()  # where it has no group of its own yet
         self.process.join()
 
     def _groups(self, mutant: Mutant) -> list[list[str]]:
