@@ -1,5 +1,6 @@
 """The backgrounds that every test of the suite runs over; a registered one joins by its name."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +46,21 @@ CASES += [
 ]
 RUNNING = [case for case in CASES if isinstance(case.build(), tl.backgrounds.Running)]
 PLAIN_RUNNING = [case for case in RUNNING if not case.options]
+# With moments of all samples, and of classes: what is dear is tried on these.
+ONE_EACH = [case for case in PLAIN_RUNNING if case.name in ("total", "within")]
 LEARNED = [case for case in CASES if case not in RUNNING]
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", [pytest.param(c, id=c.label) for c in cases])
+
+
+def crossed(name: str, values: Sequence) -> pytest.MarkDecorator:
+    """Estimated backgrounds with the first value, those without options with the others too."""
+    pairs = [(case, values[0]) for case in RUNNING]
+    pairs += [(case, value) for case in PLAIN_RUNNING for value in values[1:]]
+    params = [pytest.param(case, value, id=f"{case.label}-{value}") for case, value in pairs]
+    return pytest.mark.parametrize(("case", name), params)
 
 
 def batches(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from backgrounds.cases import DECAY, PLAIN_RUNNING, RUNNING, Case, batches
+from backgrounds.cases import DECAY, ONE_EACH, PLAIN_RUNNING, RUNNING, Case, batches
 from torch import Tensor
 
 STEPS = 25
@@ -68,7 +68,7 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         eager = {case.label: run(case, rank) for case in RUNNING}
-        compiled = {case.label: run(case, rank, compiled=True) for case in PLAIN_RUNNING}
+        compiled = {case.label: run(case, rank, compiled=True) for case in ONE_EACH}
         # What is remembered follows from how many samples all processes have.
         automatic = {case.label: run(case, rank, decay="auto") for case in PLAIN_RUNNING}
         torch.save((eager, compiled, automatic), Path(folder) / f"{rank}.pt")

@@ -13,7 +13,7 @@ def spiky(rows, width, noise=0.01):
     return torch.randn(rows, 1) @ torch.randn(1, width) + noise * torch.randn(rows, width)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_low_rank_of_fewer_samples_than_its_rank(seed):
     torch.manual_seed(seed)
     features = spiky(16, 64)

@@ -5,7 +5,17 @@ from itertools import cycle, pairwise
 
 import pytest
 import torch
-from backgrounds.cases import CLASSES, DECAY, ROWS, RUNNING, WIDTH, batches, each
+from backgrounds.cases import (
+    CLASSES,
+    DECAY,
+    PLAIN_RUNNING,
+    ROWS,
+    RUNNING,
+    WIDTH,
+    batches,
+    crossed,
+    each,
+)
 from backgrounds.reference import expected, refreshed
 from torch.testing import assert_close
 
@@ -27,8 +37,7 @@ def assert_expected(background, history, *, rtol=1e-8):
         assert_close(background.mean.double(), mean, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("refresh_every", [10, 4])
-@each(RUNNING)
+@crossed("refresh_every", [10, 4])
 def test_follows_the_running_average(case, refresh_every):
     background = case.build(decay=DECAY, refresh_every=refresh_every, dtype=torch.float64)
     history = []
@@ -40,7 +49,7 @@ def test_follows_the_running_average(case, refresh_every):
     assert background.steps == STEPS
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_small_batches_are_remembered_longer(case):
     background = case.build(decay="auto", refresh_every=4, dtype=torch.float64)
     history, sizes = [], cycle((ROWS, 2, 1, ROWS, 0))
@@ -52,7 +61,7 @@ def test_small_batches_are_remembered_longer(case):
     assert len(history) == STEPS
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_follows_in_fp32(case):
     background = case.build(decay=DECAY)
     history = batches(21, dtype=torch.float32)
@@ -92,7 +101,7 @@ def test_first_step_needs_no_correction(case):
     assert_expected(background, history)
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_identity_before_any_step(case):
     background = case.build()
     assert background.steps == 0
@@ -102,7 +111,7 @@ def test_identity_before_any_step(case):
     assert not background.mean.any()
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_frozen_in_evaluation(case):
     background = case.build(refresh_every=1)
     stream = batches(6, dtype=torch.float32)
@@ -118,8 +127,7 @@ def test_frozen_in_evaluation(case):
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
-@pytest.mark.parametrize("at", [7, 10, 13])
-@each(RUNNING)
+@crossed("at", [13, 7, 10])
 def test_saved_and_restored_in_the_middle(case, at, tmp_path):
     stream = batches(STEPS, dtype=torch.float32)
     through = case.build(decay=DECAY)
@@ -140,7 +148,7 @@ def test_saved_and_restored_in_the_middle(case, at, tmp_path):
         assert torch.equal(buffer, resumed.get_buffer(name)), name
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_reset_forgets(case):
     background = case.build()
     for features, targets in batches(3, dtype=torch.float32):
@@ -162,8 +170,7 @@ def test_full_rank_sketch_is_the_shrunk_covariance(names):
     assert_close(low.precision, full.precision, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("padding", [0.0, 1e100, torch.nan])
-@each(RUNNING)
+@crossed("padding", [torch.nan, 0.0, 1e100])
 def test_unlabelled_samples_do_not_count(case, padding):
     whole, known = (case.build(dtype=torch.float64, refresh_every=2) for _ in range(2))
     for features, targets in batches(5):
@@ -175,7 +182,7 @@ def test_unlabelled_samples_do_not_count(case, padding):
         assert_close(whole.precision, known.precision)
 
 
-@each(RUNNING)
+@each(PLAIN_RUNNING)
 def test_a_batch_without_labels_counts_as_an_empty_one(case):
     whole, empty = (case.build(dtype=torch.float64, refresh_every=2) for _ in range(2))
     for step, (features, targets) in enumerate(batches(5)):

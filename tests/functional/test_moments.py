@@ -182,6 +182,17 @@ def test_a_batch_that_is_not_finite_is_left_out(value, groups):
     assert_close(covariance(moments), covariances)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float64], ids=str)
+def test_samples_of_weight_zero_may_hold_anything(dtype):
+    features = stream([8])[0][0]
+    weights = (torch.arange(8) < 6).to(dtype)[None]
+    expected = run([(features[:6], torch.ones(1, 6))], 0.9)
+    features[6], features[7] = torch.nan, 1e9
+    found = update_moments(empty_moments(1, D, dtype=torch.float64), features, weights, 0.9)
+    assert_close(found.mean, expected.mean)
+    assert_close(covariance(found), covariance(expected))
+
+
 def test_a_group_without_samples_stays_empty():
     features = stream([8])[0][0]
     weights = torch.stack([torch.ones(8), torch.zeros(8)]).double()

@@ -1,6 +1,6 @@
 """The heads that every conformance test runs on, and the data they run on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -98,6 +98,12 @@ CASES = [
     joint(),
 ]
 
+# One for each way through the code, for tests of what all heads share. Every registered head joins,
+# but for those that differ from another by a formula alone.
+_NAMES = set(tl.heads.names()) - {"cosface", "sphereface", "lace-published"}
+_NAMES |= {"lace on low-rank", "lace on one-vs-all", "lace on one-vs-one", "joint"}
+PATHS = [case for case in CASES if case.name in _NAMES]
+
 
 def make(case: Case, *, seed=0, width=WIDTH, classes=CLASSES, dtype=torch.float64, **place) -> Head:
     """A head whose parameters are away from zero and from the identity."""
@@ -185,11 +191,25 @@ def where(predicate: Callable[[Head], bool]) -> list[Case]:
     return [case for case in CASES if predicate(make(case))]
 
 
-every_case = pytest.mark.parametrize("case", CASES, ids=repr)
-
-
 def cases_where(predicate: Callable[[Head], bool]):
     return pytest.mark.parametrize("case", where(predicate), ids=repr)
+
+
+def paths_where(predicate: Callable[[Head], bool]):
+    return pytest.mark.parametrize("case", [c for c in where(predicate) if c in PATHS], ids=repr)
+
+
+def crossed(name: str, values: Sequence, cases: Sequence[Case] = CASES):
+    """Every case with the first value, and those of PATHS with the others too."""
+    pairs = [(case, values[0]) for case in cases]
+    pairs += [(case, value) for case in cases if case in PATHS for value in values[1:]]
+    return pytest.mark.parametrize(
+        ("case", name), pairs, ids=lambda value: getattr(value, "__name__", repr(value))
+    )
+
+
+every_case = pytest.mark.parametrize("case", CASES, ids=repr)
+each_path = pytest.mark.parametrize("case", PATHS, ids=repr)
 
 
 def gradients(loss: torch.Tensor, head: Head, features: torch.Tensor) -> dict[str, torch.Tensor]:

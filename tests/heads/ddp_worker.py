@@ -2,12 +2,13 @@
 
 import torch
 import torch.distributed as dist
-from heads.cases import CASES, Loss, batch, make
+from heads.cases import CASES, PATHS, Loss, batch, has_state, make
 from torch.nn.parallel import DistributedDataParallel
 
 from torchlace.backgrounds import Running
 
 STEPS, ROWS = 5, 8
+SHARED = [case for case in CASES if case in PATHS or has_state(make(case))]
 
 
 def share(rank, step):
@@ -54,7 +55,7 @@ def work(rank, world, folder):
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
     )
     results = {}
-    for case in CASES:
+    for case in SHARED:
         head = make(case).train()
         module = DistributedDataParallel(Loss(head), broadcast_buffers=False)
         results[case.name] = train(module, head, [share(rank, step) for step in range(STEPS)])

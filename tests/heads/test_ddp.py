@@ -1,6 +1,5 @@
 import torch
-from heads.cases import CASES
-from heads.ddp_worker import single, work
+from heads.ddp_worker import SHARED, single, work
 from torch.multiprocessing import spawn
 from torch.testing import assert_close
 
@@ -11,7 +10,7 @@ def test_two_processes_do_what_one_does_with_the_joined_batch(tmp_path):
     spawn(work, args=(WORLD, str(tmp_path)), nprocs=WORLD)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(WORLD))
     wrong = {}
-    for case in CASES:
+    for case in SHARED:
         try:
             check(single(case, WORLD), first[case.name], second[case.name])
         except AssertionError as error:

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from heads.cases import (
@@ -39,19 +41,18 @@ def origins_and_directions(head):
 
 
 @cases_where(reaches_one)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_finite_at_cosines_of_plus_and_minus_one(case, dtype, sign):
-    head = make(case, dtype=dtype)
-    move(head, 4, dtype=dtype)
+def test_finite_at_cosines_of_plus_and_minus_one(case):
+    head = make(case, dtype=torch.float32)
+    move(head, 4, dtype=torch.float32)
     head.eval()
     if head.bias is not None:
         torch.nn.init.zeros_(head.bias)
     origins, directions = origins_and_directions(head)
-    x, y = (origins + sign * directions).requires_grad_(), torch.arange(CLASSES)
-    cosines = head(x).diagonal() / head.scale
-    torch.testing.assert_close(cosines, torch.full_like(cosines, sign), rtol=0, atol=1e-5)
-    for targets in (y, y.roll(1)):
+    y = torch.arange(CLASSES)
+    for sign, targets in itertools.product((1, -1), (y, y.roll(1))):
+        x = (origins + sign * directions).requires_grad_()
+        cosines = head(x).diagonal() / head.scale
+        torch.testing.assert_close(cosines, torch.full_like(cosines, sign), rtol=0, atol=1e-5)
         loss = head.loss(x, targets)
         assert torch.isfinite(loss)
         for name, gradient in gradients(loss, head, x).items():

@@ -5,7 +5,7 @@ from heads.cases import (
     WIDTH,
     batch,
     cases_where,
-    every_case,
+    each_path,
     gradients,
     is_cosine,
     move,
@@ -42,14 +42,14 @@ def prepared(case, steps, classes=CLASSES):
     return head
 
 
-@every_case
+@each_path
 @fresh_or_moved
 def test_zero_features(case, steps):
     _, y = batch(dtype=SINGLE)
     check_in_both_modes(prepared(case, steps), torch.zeros(16, WIDTH), y)
 
 
-@every_case
+@each_path
 @fresh_or_moved
 def test_one_zero_row(case, steps):
     x, y = batch(dtype=SINGLE)
@@ -58,11 +58,10 @@ def test_one_zero_row(case, steps):
 
 
 @cases_where(is_cosine)
-@fresh_or_moved
 @pytest.mark.parametrize("size", [1e20, 1e-20])
-def test_huge_and_tiny_features(case, steps, size):
+def test_huge_and_tiny_features(case, size):
     x, y = batch(dtype=SINGLE)
-    check_in_both_modes(prepared(case, steps), x * size, y)
+    check_in_both_modes(prepared(case, 3), x * size, y)
 
 
 @cases_where(is_cosine)
@@ -85,7 +84,7 @@ def test_scores_do_not_depend_on_the_size_of_the_features(case, size):
     )
 
 
-@every_case
+@each_path
 @fresh_or_moved
 def test_two_classes(case, steps):
     x, y = batch(dtype=SINGLE, classes=2)
@@ -94,13 +93,13 @@ def test_two_classes(case, steps):
     assert head(x).shape == (16, 2)
 
 
-@every_case
+@each_path
 @fresh_or_moved
 def test_one_sample(case, steps):
     check_in_both_modes(prepared(case, steps), *batch(1, dtype=SINGLE))
 
 
-@every_case
+@each_path
 @fresh_or_moved
 def test_empty_batch(case, steps):
     head = prepared(case, steps)
@@ -111,7 +110,7 @@ def test_empty_batch(case, steps):
     assert head.loss(x, y, reduction="none").shape == (0,)
 
 
-@every_case
+@each_path
 def test_empty_batch_teaches_nothing(case):
     head = prepared(case, 1).eval()
     x, _ = batch(dtype=SINGLE)
@@ -120,12 +119,12 @@ def test_empty_batch_teaches_nothing(case):
     torch.testing.assert_close(head.eval()(x), before)
 
 
-@every_case
+@each_path
 @fresh_or_moved
-@pytest.mark.parametrize("ignore_index", [-100, 3])
-def test_all_samples_ignored(case, steps, ignore_index):
+def test_all_samples_ignored(case, steps):
     x, _ = batch(dtype=SINGLE)
-    y = torch.full((16,), ignore_index)
     head = prepared(case, steps)
-    check_in_both_modes(head, x, y, ignore_index=ignore_index)
-    assert head.loss(x, y, ignore_index=ignore_index) == 0
+    for ignore_index in (-100, 3):
+        y = torch.full((16,), ignore_index)
+        check_in_both_modes(head, x, y, ignore_index=ignore_index)
+        assert head.loss(x, y, ignore_index=ignore_index) == 0

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from heads.cases import CASES, batch, every_case, has_state, make, moved, where
+from heads.cases import CASES, PATHS, batch, every_case, has_state, make, moved, where
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call
 
@@ -40,7 +40,7 @@ def test_gradient_of_the_loss(case):
     x, y = batch(8, seed=3, ignored=-100)
     weight = torch.linspace(0.5, 2, head.num_classes, dtype=x.dtype)
     function = as_function(head, y, weight=weight, label_smoothing=0.1)
-    assert gradcheck(function, inputs(head, x))
+    assert gradcheck(function, inputs(head, x), fast_mode=True)
 
 
 @pytest.mark.parametrize("case", STATELESS, ids=repr)
@@ -50,11 +50,11 @@ def test_gradient_of_the_loss_in_training(case):
     assert gradcheck(as_function(head, y), inputs(head, x))
 
 
-@pytest.mark.parametrize("case", SMOOTH, ids=repr)
+@pytest.mark.parametrize("case", [case for case in SMOOTH if case in PATHS], ids=repr)
 def test_second_gradient_of_the_loss(case):
     head = moved(case)
     x, y = batch(4, seed=5)
-    assert gradgradcheck(as_function(head, y), inputs(head, x), atol=1e-4)
+    assert gradgradcheck(as_function(head, y), inputs(head, x), atol=1e-4, fast_mode=True)
 
 
 @every_case

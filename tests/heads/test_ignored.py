@@ -1,8 +1,17 @@
 """A sample with the label ``ignore_index`` has no influence at all: not on the state either."""
 
-import pytest
 import torch
-from heads.cases import CLASSES, batch, cases_where, gradients, has_state, make
+from heads.cases import (
+    CLASSES,
+    batch,
+    cases_where,
+    crossed,
+    gradients,
+    has_state,
+    make,
+    paths_where,
+    where,
+)
 from torch.testing import assert_close
 
 
@@ -15,8 +24,7 @@ def padded(x, y, ignore_index, value):
     )
 
 
-@pytest.mark.parametrize("ignore_index", [-100, CLASSES - 1, CLASSES + 3])
-@cases_where(has_state)
+@crossed("ignore_index", [-100, CLASSES - 1, CLASSES + 3], where(has_state))
 def test_padding_changes_nothing(case, ignore_index):
     plain, other = make(case).train(), make(case).train()
     for step in range(5):
@@ -47,7 +55,7 @@ def test_a_batch_of_padding_teaches_nothing(case):
     assert_close(other(x), plain(x))
 
 
-@cases_where(has_state)
+@paths_where(has_state)
 def test_samples_of_weight_zero_still_count_in_the_statistics(case):
     weighted, plain = make(case).train(), make(case).train()
     x, y = batch()

@@ -6,14 +6,16 @@ import pytest
 import torch
 from heads import reference
 from heads.cases import (
-    CASES,
     CLASSES,
+    PATHS,
     batch,
-    every_case,
+    crossed,
+    each_path,
     gradients,
     is_classwise,
     make,
     move,
+    paths_where,
     where,
 )
 from torch.nn import functional as F
@@ -41,7 +43,7 @@ def test_softmax_is_cross_entropy_of_a_linear_layer():
         assert_close(found, expected)
 
 
-@every_case
+@each_path
 @reductions
 def test_every_combination(case, reduction):
     head = make(case)
@@ -54,7 +56,7 @@ def test_every_combination(case, reduction):
         assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@every_case
+@each_path
 def test_ignored_samples_have_no_gradient(case):
     head = make(case).eval()
     x, y = batch(ignored=-100)
@@ -66,15 +68,14 @@ def test_ignored_samples_have_no_gradient(case):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8, torch.int8], ids=str)
 def test_labels_of_any_integer_type(dtype):
-    for case in CASES:
+    for case in PATHS:
         head = make(case).eval()
         x, y = batch()
         assert_close(head.loss(x, y.to(dtype)), head.loss(x, y))
         assert_close(head.loss(x, y.to(dtype), ignore_index=2), head.loss(x, y, ignore_index=2))
 
 
-@pytest.mark.parametrize("case", where(lambda head: not is_classwise(head)), ids=repr)
-@pytest.mark.parametrize("chunk", [2, 5])
+@crossed("chunk", [2, 5], where(lambda head: not is_classwise(head)))
 def test_chunks_of_classes_change_nothing(case, chunk):
     dense, chunked = make(case, chunk=None), make(case, chunk=chunk)
     for options in FEW:
@@ -88,7 +89,7 @@ def test_chunks_of_classes_change_nothing(case, chunk):
     assert_close(chunked.state_dict(), dense.state_dict(), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", where(lambda head: not is_classwise(head)), ids=repr)
+@paths_where(lambda head: not is_classwise(head))
 def test_chunks_at_the_edges(case):
     head = make(case, classes=2, chunk=1)
     for rows, ignored in ((8, None), (1, None), (0, None), (8, -100)):

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from heads.cases import CLASSES, batch, cases_where, every_case, gradients, has_state, make, moved
+from heads.cases import CLASSES, batch, each_path, gradients, has_state, make, moved, paths_where
 from torch.testing import assert_close
 
 import torchlace as tl
@@ -15,7 +15,7 @@ half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str
 WEIGHT = torch.linspace(0.3, 1.7, CLASSES)
 
 
-@every_case
+@each_path
 @half
 def test_half_precision_features(case, dtype):
     head = moved(case, dtype=torch.float32)
@@ -25,7 +25,7 @@ def test_half_precision_features(case, dtype):
     assert_close(head.probabilities(x), head.probabilities(x.float()), **SAME)
 
 
-@every_case
+@each_path
 @half
 def test_half_precision_loss_and_training(case, dtype):
     head = moved(case, dtype=torch.float32).train()
@@ -45,7 +45,7 @@ def test_half_precision_loss_and_training(case, dtype):
     assert_close(head.state_dict(), twin.state_dict(), **SAME)
 
 
-@every_case
+@each_path
 def test_autocast(case):
     head = moved(case, dtype=torch.float32)
     x, y = batch(dtype=torch.float32)
@@ -66,7 +66,7 @@ def test_autocast(case):
         assert_close(fresh.probabilities(x), torch.softmax(scores, 1), **SAME)
 
 
-@cases_where(lambda head: isinstance(head, LACE) and not hasattr(head.background, "cosines"))
+@paths_where(lambda head: isinstance(head, LACE) and not hasattr(head.background, "cosines"))
 def test_whitening_and_folding_inside_autocast(case):
     head = moved(case, dtype=torch.float32)
     x, _ = batch(dtype=torch.float32)
@@ -78,7 +78,7 @@ def test_whitening_and_folding_inside_autocast(case):
     assert_close(folded(x), scores, **SAME)
 
 
-@every_case
+@each_path
 def test_cast_to_double(case):
     head = moved(case, dtype=torch.float32).double()
     x, y = batch()
@@ -89,7 +89,7 @@ def test_cast_to_double(case):
     assert {p.grad.dtype for p in head.parameters()} == {torch.float64}
 
 
-@every_case
+@each_path
 def test_cast_to_bfloat16(case):
     head = moved(case, dtype=torch.float32).bfloat16()
     assert {p.dtype for p in head.parameters()} == {torch.bfloat16}
@@ -101,7 +101,7 @@ def test_cast_to_bfloat16(case):
     assert_close(head.loss(x, y), wide.loss(x.float(), y), **SAME)
 
 
-@cases_where(has_state)
+@paths_where(has_state)
 def test_statistics_move_after_a_cast_to_bfloat16(case):
     head, exact = (moved(case, dtype=torch.float32) for _ in range(2))
     head.bfloat16().train()
@@ -115,7 +115,7 @@ def test_statistics_move_after_a_cast_to_bfloat16(case):
     assert any(not torch.equal(b, before[name]) for name, b in head.named_buffers())
 
 
-@every_case
+@each_path
 def test_built_in_bfloat16(case):
     torch.manual_seed(0)
     head = case.build(6, 5, dtype=torch.bfloat16)
@@ -127,7 +127,7 @@ def test_built_in_bfloat16(case):
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
 
-@every_case
+@each_path
 def test_to_the_same_device_changes_nothing(case):
     head = moved(case)
     x, _ = batch()
@@ -137,7 +137,7 @@ def test_to_the_same_device_changes_nothing(case):
     assert_close(head(x), before, **SAME)
 
 
-@cases_where(lambda head: not hasattr(head, "heads"))
+@paths_where(lambda head: not hasattr(head, "heads"))
 def test_double_features_follow_the_head(case):
     head = moved(case, dtype=torch.float32)
     x, _ = batch(dtype=torch.float64)

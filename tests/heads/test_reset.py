@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from heads.cases import CLASSES, WIDTH, Case, batch, every_case, make, move
+from heads.cases import CLASSES, WIDTH, Case, batch, crossed, each_path, make, move
 from torch.testing import assert_close
 
 SAME = {"rtol": 0, "atol": 0}
@@ -49,16 +49,13 @@ def assert_fresh(head, case):
     assert_close(dict(state), dict(expected), **SAME)
 
 
-@every_case
-@pytest.mark.parametrize("origin", [from_memory, from_training])
+@crossed("origin", [from_memory, from_training])
 def test_as_fresh_as_a_constructed_one(case, origin):
     assert_fresh(reset(origin(case)), case)
 
 
-@every_case
+@each_path
 def test_trains_as_a_constructed_one(case):
-    if case.name == "lace low-rank-learned whitened":
-        return
     first, second = reset(from_memory(case)), build(case)
     for head in (first, second):
         move(head, 5, dtype=torch.float32)

@@ -4,13 +4,13 @@ import copy
 
 import pytest
 import torch
-from heads.cases import CLASSES, WIDTH, batch, every_case, needs_targets
+from heads.cases import CLASSES, WIDTH, batch, each_path, needs_targets
 from torch.testing import assert_close
 
 import torchlace as tl
 
 
-@every_case
+@each_path
 def test_losses_of_three_views_in_one_backward(case):
     head = case.build(WIDTH, CLASSES, dtype=torch.float64)
     apart = copy.deepcopy(head)
@@ -26,7 +26,7 @@ def test_losses_of_three_views_in_one_backward(case):
             assert_close(own.grad, other.grad)
 
 
-@every_case
+@each_path
 def test_logits_between_loss_and_backward(case):
     head = case.build(WIDTH, CLASSES, dtype=torch.float64)
     x, y = batch()

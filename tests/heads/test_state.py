@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from heads.cases import CLASSES, WIDTH, batch, every_case, make, move, moved
+from heads.cases import CLASSES, WIDTH, batch, crossed, each_path, every_case, make, move, moved
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch.testing import assert_close
@@ -47,21 +47,17 @@ def loaded(case, state):
     return other
 
 
-routes = pytest.mark.parametrize(
-    "route",
-    [
-        through_state_dict,
-        through_torch_save,
-        through_safetensors,
-        through_pickle,
-        through_deepcopy,
-        onto_meta,
-    ],
-)
+ROUTES = [
+    through_torch_save,
+    through_state_dict,
+    through_safetensors,
+    through_pickle,
+    through_deepcopy,
+    onto_meta,
+]
 
 
-@every_case
-@routes
+@crossed("route", ROUTES)
 def test_scores_and_training_go_on_as_before(case, route):
     head = make(case)
     move(head, 7)
@@ -77,7 +73,7 @@ def test_scores_and_training_go_on_as_before(case, route):
     assert_close(dict(twin.state_dict()), dict(head.state_dict()), **SAME)
 
 
-@every_case
+@each_path
 def test_copies_share_nothing(case):
     head = make(case)
     move(head, 2)
@@ -87,7 +83,7 @@ def test_copies_share_nothing(case):
     assert_close(dict(head.state_dict()), dict(before), **SAME)
 
 
-@every_case
+@each_path
 def test_scalars_of_earlier_states_are_loaded(case):
     head = make(case)
     move(head, 3)
@@ -111,7 +107,7 @@ def test_no_scalar_moves_in_training(case):
     )
 
 
-@every_case
+@each_path
 def test_state_of_another_shape_is_refused(case):
     with pytest.raises(RuntimeError, match="size mismatch"):
         make(case, classes=CLASSES + 1).load_state_dict(make(case).state_dict())
@@ -126,21 +122,21 @@ def test_meta_device(case):
     assert head.train().loss(x, y).device.type == "meta"
 
 
-@every_case
+@each_path
 def test_built_inside_a_meta_context(case):
     with torch.device("meta"):
         head = case.build(WIDTH, CLASSES)
     assert {t.device.type for t in (*head.parameters(), *head.buffers())} == {"meta"}
 
 
-@every_case
+@each_path
 def test_deterministic_under_a_seed(case):
     first, second = moved(case, seed=3), moved(case, seed=3)
     assert_close(dict(first.state_dict()), dict(second.state_dict()), **SAME)
     assert not torch.equal(first(batch()[0]), moved(case, seed=4)(batch()[0]))
 
 
-@every_case
+@each_path
 def test_evaluation_changes_no_state(case):
     head = moved(case)
     before = copy.deepcopy(head.state_dict())

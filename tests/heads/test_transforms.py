@@ -5,14 +5,14 @@ import torch
 from heads.cases import (
     Loss,
     batch,
-    every_case,
+    each_path,
     gradients,
     has_state,
     lace_on,
     make,
     moved,
+    paths_where,
     registered,
-    where,
 )
 from torch.export import Dim, export
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
@@ -35,7 +35,7 @@ def check_gradient(head, x, y):
     assert_close({name.removeprefix("head."): g for name, g in to_parameters.items()}, expected)
 
 
-@every_case
+@each_path
 def test_export_with_any_batch_size(case):
     head = moved(case, steps=2)
     program = export(head, (batch(8)[0],), dynamic_shapes=({0: Dim("batch", min=2)},))
@@ -44,7 +44,7 @@ def test_export_with_any_batch_size(case):
         assert_close(program.module()(x), head(x))
 
 
-@every_case
+@each_path
 def test_vmap_over_stacked_heads(case):
     heads = [moved(case, steps=2, seed=seed) for seed in range(3)]
     x, _ = batch()
@@ -53,17 +53,17 @@ def test_vmap_over_stacked_heads(case):
     assert_close(scores, torch.stack([head(x) for head in heads]))
 
 
-@every_case
+@each_path
 def test_functional_gradient(case):
     check_gradient(moved(case, steps=2), *batch())
 
 
-@pytest.mark.parametrize("case", where(lambda head: not has_state(head)), ids=repr)
+@paths_where(lambda head: not has_state(head))
 def test_functional_gradient_in_training(case):
     check_gradient(make(case).train(), *batch())
 
 
-@pytest.mark.parametrize("case", where(has_state), ids=repr)
+@paths_where(has_state)
 def test_functional_gradient_in_training_with_the_state_passed_in(case):
     head, alone = moved(case, steps=2).train(), moved(case, steps=2).train()
     x, y = batch()
@@ -93,7 +93,7 @@ def clocks(module):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop.*scatter_")
-@every_case
+@each_path
 def test_training_of_stacked_heads(case):
     heads = [moved(case, steps=2, seed=seed).train() for seed in range(3)]
     shared = Loss(copy.deepcopy(heads[0]))
@@ -135,7 +135,7 @@ def test_a_background_does_not_learn_from_samples_kept_apart(inside):
     assert_close(buffers(head), before, rtol=0, atol=0)
 
 
-@every_case
+@each_path
 def test_jacobian_for_each_sample(case):
     head = moved(case, steps=2)
     x, _ = batch(4)

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 import torch
+from damage import survey
 from hypothesis import given
 from hypothesis import strategies as st
-from mutations import survey
 from safetensors.torch import load, save
 from training.processes import metrics, outcome, torchlace
 from training.rewriting import without_digests
@@ -194,7 +194,7 @@ def test_evaluate_says_when_the_accuracy_is_another_one(run):
 
 
 def test_no_damage_changes_a_figure_in_silence(tmp_path):
-    """A short form of `python tests/mutations.py`."""
+    """A short form of `python tests/damage.py`."""
     faults, seen = survey(72, seed=1, place=tmp_path)
     assert faults == []
     assert seen["an error"] > 50

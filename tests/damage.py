@@ -1,6 +1,6 @@
 """Random damage to the files of runs: whether a command ever shows other figures in silence.
 
-    python tests/mutations.py --count 1000 --seed 0
+    python tests/damage.py --count 1000 --seed 0
 
 Every mutation changes one file of a copied run: a bit, a byte or a block is changed, cut out, put
 in or moved, or the end is cut off. Then every command that reads runs is given the copy. It may do
