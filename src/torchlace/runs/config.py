@@ -17,6 +17,12 @@ EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
     | {"workers", "loggers", "imports"}
 )
+# By name: the class of torch.optim, and its options beside learning rate and weight decay.
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "sgd": ("SGD", {"momentum": 0.9, "nesterov": True}),
+}
 DATA, MODEL, LEARNING = "The data", "The network", "How it learns"
 JUDGING, PLACE = "What it is judged by", "Where and how it computes"
 
@@ -77,7 +83,7 @@ class TrainConfig:
         None, "Mirror half of the training images.", DATA, shown="all but known digits"
     )
     optimizer: str = option(
-        "adam", "adam, adamw or sgd.", LEARNING, choices=("adam", "adamw", "sgd")
+        "adam", f"{', '.join(OPTIMIZERS)}.", LEARNING, choices=tuple(OPTIMIZERS)
     )
     lr: float = option(1e-3, "Learning rate.", LEARNING, low=0, most=1e37)
     weight_decay: float = option(0.0, "Weight decay.", LEARNING, low=0, closed=True, most=1e37)

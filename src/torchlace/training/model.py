@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from torchlace.backgrounds import Running
 from torchlace.models import Classifier
 from torchlace.models.backbones import check_backbone
 from torchlace.runs import RunError, TrainConfig, make_classifier
+from torchlace.runs.config import OPTIMIZERS
 from torchlace.training.distributed import OneDevice
 from torchlace.training.inputs import Inputs
 from torchlace.training.step import Average, EagerStep, GraphStep
@@ -165,23 +167,20 @@ def compiling(config: TrainConfig) -> Iterator[None]:
 def make_optimizer(
     config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
 ) -> torch.optim.Optimizer:
-    """Adam, AdamW or SGD; one that a CUDA graph can hold where ``capturable``."""
-    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
-    if config.optimizer == "sgd":
-        options |= {"momentum": 0.9, "nesterov": True}
-    elif capturable:
+    """The optimiser of these settings; one that a CUDA graph can hold where ``capturable``."""
+    name, options = OPTIMIZERS[config.optimizer]
+    kind: Any = getattr(torch.optim, name)
+    options = {"lr": config.lr, "weight_decay": config.weight_decay, **options}
+    takes = inspect.signature(kind).parameters
+    if capturable and "capturable" in takes:
         options["capturable"] = True
     # Lightning clips no gradients that a fused optimiser unscales.
-    if device.type == "cuda" and not (config.precision == "16-mixed" and config.clip):
+    unscaled = config.precision == "16-mixed" and config.clip
+    if device.type == "cuda" and "fused" in takes and not unscaled:
         options["fused"] = True
     if capturable and config.schedule != "constant":
         options["lr"] = torch.tensor(config.lr, device=device)
-    kinds: dict[str, Any] = {
-        "adam": torch.optim.Adam,
-        "adamw": torch.optim.AdamW,
-        "sgd": torch.optim.SGD,
-    }
-    optimizer: torch.optim.Optimizer = kinds[config.optimizer](model.parameters(), **options)
+    optimizer: torch.optim.Optimizer = kind(model.parameters(), **options)
     return optimizer
 
 
