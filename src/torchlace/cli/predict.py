@@ -25,6 +25,14 @@ def predict(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 3,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            help="Say where an image is of no known class; the chance that one of a known class is "
+            "rejected. Needs the data it was trained on."
+        ),
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Go on without images that can't be read.")
@@ -42,7 +50,12 @@ def predict(
         loaded = load_run(run, device)
         if not loaded.run.finished:
             say(_unfinished(loaded.run), err=True)
-        results = _classify(loaded, files, top, skip_bad)
+        guard = None
+        if reject is not None:
+            from torchlace.evaluation import guard as make_guard
+
+            guard = make_guard(loaded, reject, root=root)
+        results = _classify(loaded, files, top, skip_bad, guard)
     if as_json:
         print_json(results)
     elif as_csv:
@@ -54,13 +67,22 @@ def predict(
         ]
         count = len(rows[0]) - 1 if rows else 0
         columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
+        if reject is not None:
+            columns.append("of no known class")
+            rows = [
+                [*row, "yes" if r["rejected"] else ""] for row, r in zip(rows, results, strict=True)
+            ]
         print_table(f"{counted(len(rows), 'image')} by {run}", columns, rows)
 
 
 def _print_csv(results: Sequence[dict[str, Any]]) -> None:
-    lines = [_csv_line("image", "rank", "class", "probability")]
+    told = ["rejected"] if results and "rejected" in results[0] else []
+    lines = [_csv_line("image", "rank", "class", "probability", *told)]
     lines += [
-        _csv_line(result["image"], rank, each["class"], f"{each['probability']:.6f}")
+        _csv_line(
+            *(result["image"], rank, each["class"], f"{each['probability']:.6f}"),
+            *(str(result[name]).lower() for name in told),
+        )
         for result in results
         for rank, each in enumerate(result["classes"], start=1)
     ]
@@ -94,7 +116,7 @@ def _files(images: Sequence[Path]) -> list[Path]:
 
 
 def _classify(
-    loaded: LoadedRun, files: Sequence[Path], top: int, skip_bad: bool
+    loaded: LoadedRun, files: Sequence[Path], top: int, skip_bad: bool, guard: Any = None
 ) -> list[dict[str, Any]]:
     """The top classes of every image, but for those that can't be read."""
     import torch
@@ -109,7 +131,7 @@ def _classify(
         batch, decoded = _decode(loaded.facts, files[start : start + BATCH], skip_bad)
         if not batch:
             continue
-        logits = ask(loaded.model, [torch.stack(decoded)], loaded.prepare).logits
+        features, logits = ask(loaded.model, [torch.stack(decoded)], loaded.prepare)
         # By the logits: at a high temperature, rounding makes probabilities equal.
         order = logits.topk(min(top, len(names)), dim=1).indices
         chances = (logits / loaded.model.head.temperature).softmax(dim=1).gather(1, order)
@@ -118,6 +140,10 @@ def _classify(
                 {"class": names[i], "probability": p} for i, p in zip(chosen, chance, strict=True)
             ]
             results.append({"image": str(path), "classes": ranked})
+        if guard is not None:
+            strange = (guard.decision_function(features.cpu()) < 0).tolist()
+            for result, rejected in zip(results[-len(batch) :], strange, strict=True):
+                result["rejected"] = rejected
     return results
 
 

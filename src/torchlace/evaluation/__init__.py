@@ -23,6 +23,7 @@ from torchlace.evaluation.scores import (
     reliability_bins,
 )
 from torchlace.evaluation.silhouette import silhouette_samples, silhouette_score
+from torchlace.evaluation.unknown import guard, unknown_scores
 
 __all__ = [
     "Inspection",
@@ -41,6 +42,7 @@ __all__ = [
     "effective_rank",
     "expected_calibration_error",
     "fisher_score",
+    "guard",
     "inspect",
     "kmeans",
     "layout",
@@ -51,5 +53,6 @@ __all__ = [
     "signature_angles",
     "silhouette_samples",
     "silhouette_score",
+    "unknown_scores",
     "whitening_scores",
 ]

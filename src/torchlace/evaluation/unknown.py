@@ -1,0 +1,145 @@
+"""Samples of no known class: how well a finished run tells them apart, and rejecting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from torchlace._reporter import Reporter
+from torchlace.data import DataError, Images, image_batches, load_data, stratified_split
+from torchlace.models.predict import BATCH, Prediction, predict
+from torchlace.runs import LoadedRun, Run, RunError, load_run, read_data
+
+# So many training images tell a score what known classes look like.
+_LEARNED = 10_000
+
+
+class Known(NamedTuple):
+    """What the network of a run makes of images of its own classes."""
+
+    train: Prediction
+    """Training images, at most 10,000 of them, drawn by class."""
+    train_labels: Tensor
+    held: Prediction
+    """The images that were held out for validation."""
+    held_labels: Tensor
+
+
+def unknown_scores(
+    path: Path | str | Run,
+    sources: Sequence[str],
+    *,
+    device: str = "auto",
+    reporter: Reporter | None = None,
+    root: Path | None = None,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """How well each score tells a run's test images from those of other sets.
+
+    Args:
+        path: of a finished run.
+        sources: sets of other classes, as :func:`torchlace.data.load_data` takes them. Their test
+            images are brought to the size and the channels of the run's.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        reporter: told of progress.
+        root: where packs of data lie.
+
+    Returns:
+        By score and source what :func:`torchlace.detection.separation` says.
+    """
+    from torchlace.detection import separations
+
+    reporter = reporter or Reporter()
+    loaded = load_run(path, device)
+    loaded.run.result()  # an unfinished run has no say yet
+    sets = {source: _unknown_images(source, root) for source in sources}
+    known = known_samples(loaded, reporter, root)
+    data = read_data(loaded, root)
+    test = _predictions(loaded, data.test, torch.arange(len(data.test)), "test images", reporter)
+    others = {
+        source: _predictions(loaded, images, torch.arange(len(images)), source, reporter)
+        for source, images in sets.items()
+    }
+    return separations(known.train, known.train_labels, test, others)
+
+
+def known_samples(loaded: LoadedRun, reporter: Reporter, root: Path | None = None) -> Known:
+    """What a run's network makes of the images it was trained on and of those held out."""
+    config, data = loaded.config, read_data(loaded, root)
+    if data.digest != loaded.facts["data_digest"]:
+        raise RunError(
+            f"{config.data} has changed since the run was trained on it, so that which images it "
+            "learned from is not known any more: bring the data back as they were, or train again"
+        )
+    labels = data.train.labels
+    train, held = stratified_split(labels, config.validation, config.seed)
+    if len(train) > _LEARNED:
+        train = train[stratified_split(labels[train], _LEARNED / len(train), config.seed)[1]]
+    return Known(
+        _predictions(loaded, data.train, train, "training images", reporter),
+        labels[train],
+        _predictions(loaded, data.train, held, "held-out images", reporter),
+        labels[held],
+    )
+
+
+def guard(
+    loaded: LoadedRun,
+    false_rejection: float,
+    *,
+    reporter: Reporter | None = None,
+    root: Path | None = None,
+) -> Any:
+    """An :class:`~torchlace.detection.OpenSet` of a run's features, ready to reject.
+
+    Its threshold is set by the held-out images, so that it rejects a new image of a known class
+    with a chance of at most ``false_rejection``.
+    """
+    from torchlace.detection import OpenSet
+
+    known = known_samples(loaded, reporter or Reporter(), root)
+    guarded = OpenSet(loaded.model.head, false_rejection=false_rejection)
+    learned = known.train.features, known.train_labels
+    return guarded.fit(known.held.features, known.held_labels, train=learned)
+
+
+def _unknown_images(source: str, root: Path | None) -> Images:
+    try:
+        return load_data(source, root).test
+    except (DataError, OSError) as error:
+        raise type(error)(f"images of no known class: {error}") from error
+
+
+def _predictions(
+    loaded: LoadedRun, images: Images, chosen: Tensor, what: str, reporter: Reporter
+) -> Prediction:
+    """Features and logits of some images, on the CPU."""
+    done, total = 0, len(chosen)
+
+    def batches() -> Iterator[Tensor]:
+        nonlocal done
+        parts = chosen.split(BATCH)
+        for batch in image_batches(images, parts, loaded.device, loaded.config.workers):
+            yield _brought(batch, loaded.facts)
+            done += len(batch)
+            reporter.progress(what, done, total)
+
+    return Prediction(*(each.cpu() for each in predict(loaded.model, batches(), loaded.prepare)))
+
+
+def _brought(images: Tensor, facts: dict[str, Any]) -> Tensor:
+    """Images with the size and the channels of those of a run."""
+    size, channels = tuple(facts["size"]), facts["channels"]
+    if tuple(images.shape[-2:]) == size and images.shape[1] == channels:
+        return images
+    pixels = images.float()
+    if pixels.shape[1] == 3 and channels == 1:
+        weights = pixels.new_tensor([0.299, 0.587, 0.114])
+        pixels = (pixels * weights[:, None, None]).sum(1, keepdim=True)
+    pixels = pixels.expand(-1, channels, -1, -1)
+    pixels = F.interpolate(pixels, size, mode="bilinear", antialias=True)
+    return pixels.round().clamp(0, 255).to(torch.uint8)
