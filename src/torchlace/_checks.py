@@ -48,25 +48,25 @@ def checks(mode: bool | Literal["auto"]) -> Iterator[None]:
 
 
 def check_features(features: Tensor, width: int, largest: float = math.inf, why: str = "") -> None:
-    """Raise unless ``features`` is a finite floating-point (N, width) matrix up to ``largest``.
+    """Raise unless ``features`` is floating point, (..., width), and finite up to ``largest``.
 
     ``why`` ends the sentence that names ``largest``.
     """
-    check_feature_shape(features, width)
+    check_feature_shape(features, width, leading=True)
     size = largest_seen(features)
     if size < math.inf and size <= largest:
         return
-    sizes = features.detach().abs().amax(dim=1)
+    sizes = features.detach().abs().amax(dim=-1).flatten()
     if not size < math.inf:
         bad = (~torch.isfinite(sizes)).nonzero().flatten().tolist()
         raise ValueError(
-            f"features hold NaN or infinite values in {len(bad)} of {len(features)} rows (first "
+            f"features hold NaN or infinite values in {len(bad)} of {len(sizes)} rows (first "
             f"row {bad[0]}); the network diverged or its input was not finite: lower the learning "
             "rate, clip gradients or look at the data"
         )
     bad = (sizes > largest).nonzero().flatten().tolist()
     raise ValueError(
-        f"features are as large as {size:.2g}, too large in {len(bad)} of {len(features)} rows "
+        f"features are as large as {size:.2g}, too large in {len(bad)} of {len(sizes)} rows "
         f"(first row {bad[0]}): {largest:.2g} is the most{why}; the network diverged or its input "
         "was not scaled: normalise the features, lower the learning rate or clip gradients"
     )
@@ -79,24 +79,29 @@ def largest_seen(values: Tensor) -> float:
     return max(abs(end.item()) for end in torch.aminmax(values.detach()))
 
 
-def check_feature_shape(features: Tensor, width: int) -> None:
-    """Raise unless ``features`` is a floating-point (N, width) matrix."""
+def check_feature_shape(features: Tensor, width: int, *, leading: bool = False) -> None:
+    """Raise unless ``features`` is a floating-point (N, width) matrix.
+
+    With ``leading`` there may be any number of dimensions before the last, but at least one.
+    """
     if not isinstance(features, Tensor):
         raise TypeError(f"features must be a torch.Tensor, got {type(features).__name__}")
     if not features.is_floating_point():
         raise TypeError(
             f"features must be floating point, got {features.dtype}; convert with features.float()"
         )
-    if features.dim() != 2 or features.shape[1] != width:
+    too_many = features.dim() > 2 and not leading
+    if features.dim() < 2 or too_many or features.shape[-1] != width:
+        more = "the features come last" if leading else "other dimensions are flattened first"
         raise ValueError(
             f"features must have shape (N, {width}), got {tuple(features.shape)}; the width is the "
-            "in_features of the head, and maps or sequences are pooled or flattened first"
+            f"in_features of the head or background, and {more}"
         )
 
 
-def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -> None:
-    """Raise unless ``targets`` holds ``rows`` class indices below ``classes``."""
-    check_target_shape(targets, rows)
+def check_targets(targets: Tensor, shape: tuple[int, ...], classes: int, ignore_index: int) -> None:
+    """Raise unless ``targets`` holds class indices below ``classes``, in this shape."""
+    check_target_shape(targets, *shape)
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, numbers.Integral):
         raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}")
     if _values_visible(targets):
@@ -109,8 +114,8 @@ def check_targets(targets: Tensor, rows: int, classes: int, ignore_index: int) -
             )
 
 
-def check_target_shape(targets: Tensor, rows: int) -> None:
-    """Raise unless ``targets`` holds ``rows`` integers."""
+def check_target_shape(targets: Tensor, *shape: int) -> None:
+    """Raise unless ``targets`` holds integers in this shape."""
     if not isinstance(targets, Tensor):
         raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
@@ -118,9 +123,9 @@ def check_target_shape(targets: Tensor, rows: int) -> None:
             f"targets must be class indices of an integer type, got {targets.dtype}; class "
             "probabilities are not supported, use targets.argmax(dim=1) or targets.long()"
         )
-    if targets.shape != (rows,):
+    if targets.shape != shape:
         raise ValueError(
-            f"targets must have shape ({rows},), one label for each row of features, got "
+            f"targets must have shape {tuple(shape)}, one label for each row of features, got "
             f"{tuple(targets.shape)}"
         )
 

@@ -17,7 +17,8 @@ def bad(value, row=3):
 FEATURES = {
     "width": (torch.zeros(8, 7), ValueError, r"features must have shape \(N, 6\), got \(8, 7\)"),
     "one dimension": (torch.zeros(6), ValueError, r"features .*\(N, 6\), got \(6,\)"),
-    "three dimensions": (torch.zeros(8, 6, 1), ValueError, r"features .*got \(8, 6, 1\)"),
+    "no dimension": (torch.zeros(()), ValueError, r"features .*\(N, 6\), got \(\)"),
+    "features not last": (torch.zeros(8, 6, 1), ValueError, r"features .*got \(8, 6, 1\)"),
     "integers": (torch.zeros(8, 6, dtype=torch.long), TypeError, r"features .*floating.*int64"),
     "a list": ([[0.0] * 6] * 8, TypeError, "features must be a torch.Tensor, got list"),
     "NaN": (bad(torch.nan), ValueError, r"features hold NaN.* 1 of 8 rows.*row 3"),

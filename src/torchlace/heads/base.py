@@ -109,11 +109,16 @@ class Head(FullPrecisionBuffers):
         nn.init.ones_(self.temperature)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits, (N, C), in fp32 or better. Labels are never needed."""
+        """Logits, (N, C), in fp32 or better, of features (N, d). Labels are never needed.
+
+        N may be several dimensions here and everywhere, as in ``nn.Linear``: the head takes
+        (..., d) and gives (..., C), as if the samples had come one below the other.
+        """
         self._check_features(features)
-        lifted = self._lift(features)
+        lifted = self._lift(rows_of(features))
         with full_precision(features):
-            return self._logits(lifted)
+            logits = self._logits(lifted)
+        return placed(logits, features)
 
     def loss(
         self,
@@ -135,8 +140,8 @@ class Head(FullPrecisionBuffers):
         they become infinite, which a gradient scaler looks for.
 
         Args:
-            features: (N, d).
-            targets: class indices, (N,).
+            features: (N, d), or (..., d).
+            targets: class indices, (N,), or (...).
             weight: class weights, (C,), as in :func:`torch.nn.functional.cross_entropy`; at most
                 3.6e11 in fp32.
             label_smoothing: in [0, 1], likewise.
@@ -146,25 +151,26 @@ class Head(FullPrecisionBuffers):
         """
         self._check_features(features)
         targets = _indices(targets)
-        check_targets(targets, features.shape[0], self.num_classes, ignore_index)
+        check_targets(targets, features.shape[:-1], self.num_classes, ignore_index)
         check_number("label_smoothing", label_smoothing, 0, 1, closed=True)
         check_choice("reduction", reduction, ("mean", "sum", "none"))
         shared = label_smoothing > 0 and reduction == "mean"
         check_class_weight(weight, self.num_classes, self._most(features, 0.3), shared=shared)
-        lifted = self._lift(features)
+        lifted = self._lift(rows_of(features))
         with full_precision(features):
             weight = None if weight is None else weight.to(lifted)
             options = LossOptions(weight, label_smoothing, ignore_index, reduction)
-            return self._loss(lifted, targets, options)
+            loss = self._loss(lifted, targets.flatten(), options)
+        return placed(loss, features) if reduction == "none" else loss
 
     def predict(self, features: Tensor) -> Tensor:
         """The class of every sample, (N,)."""
         logits: Tensor = self(features)
-        return logits.argmax(dim=1)
+        return logits.argmax(dim=-1)
 
     def probabilities(self, features: Tensor) -> Tensor:
         """Class probabilities at the fitted temperature, (N, C)."""
-        return torch.softmax(self(features) / self.temperature, dim=1)
+        return torch.softmax(self(features) / self.temperature, dim=-1)
 
     def calibrate(self, features: Tensor, targets: Tensor, *, ignore_index: int = -100) -> Self:
         """Fit the temperature of :meth:`probabilities` on held-out samples; decisions don't change.
@@ -173,10 +179,10 @@ class Head(FullPrecisionBuffers):
         """
         self._check_features(features)
         targets = _indices(targets)
-        check_targets(targets, features.shape[0], self.num_classes, ignore_index)
+        check_targets(targets, features.shape[:-1], self.num_classes, ignore_index)
         with evaluating(self), torch.no_grad():
-            logits = self(features)
-        self.temperature.copy_(fit_temperature(logits, targets, ignore_index))
+            logits = self(rows_of(features))
+        self.temperature.copy_(fit_temperature(logits, targets.flatten(), ignore_index))
         return self
 
     def fold(self) -> Folded:
@@ -249,6 +255,18 @@ class Head(FullPrecisionBuffers):
     def extra_repr(self) -> str:
         """Width and number of classes."""
         return f"{self.in_features}, {self.num_classes}"
+
+
+def rows_of(features: Tensor) -> Tensor:
+    """Features one below the other, (N, d)."""
+    return features if features.dim() == 2 else features.flatten(0, -2)
+
+
+def placed(values: Tensor, features: Tensor) -> Tensor:
+    """What was computed of each row of features, (N, ...), where the row stood."""
+    if features.dim() == 2:
+        return values
+    return values.reshape(*features.shape[:-1], *values.shape[1:])
 
 
 def _indices(targets: Tensor) -> Tensor:

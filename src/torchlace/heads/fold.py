@@ -55,7 +55,7 @@ class Folded(nn.Sequential):
 
     def probabilities(self, features: Tensor) -> Tensor:
         """Class probabilities at the fitted temperature, (N, C)."""
-        return torch.softmax(self(features) / self.temperature, dim=1)
+        return torch.softmax(self(features) / self.temperature, dim=-1)
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

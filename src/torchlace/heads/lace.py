@@ -14,6 +14,7 @@ from torchlace._precision import full_precision, widened
 from torchlace._values import option_names
 from torchlace.backgrounds import Background
 from torchlace.functional import unit
+from torchlace.heads.base import placed, rows_of
 from torchlace.heads.cosine import CosineHead, Scale
 from torchlace.heads.fold import Folded, Normalize, linear
 
@@ -169,9 +170,9 @@ class LACE(CosineHead):
     def whiten(self, features: Tensor) -> Tensor:
         """Features in the whitened space, for looking at; nothing is learned from them."""
         self._check_features(features)
-        lifted = self._lift(features)
+        lifted = self._lift(rows_of(features))
         with full_precision(features):
-            return self.background.whiten(lifted)
+            return placed(self.background.whiten(lifted), features)
 
     def whitened_signatures(self) -> Tensor:
         """The class signatures in the whitened space, (C, k)."""
