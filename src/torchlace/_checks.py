@@ -120,13 +120,53 @@ def check_target_shape(targets: Tensor, *shape: int) -> None:
         raise TypeError(f"targets must be a torch.Tensor, got {type(targets).__name__}")
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
         raise TypeError(
-            f"targets must be class indices of an integer type, got {targets.dtype}; class "
-            "probabilities are not supported, use targets.argmax(dim=1) or targets.long()"
+            f"targets must be class indices of an integer type, got {targets.dtype}: use "
+            "targets.argmax(dim=1) of class probabilities, or targets.long()"
         )
     if targets.shape != shape:
         raise ValueError(
             f"targets must have shape {tuple(shape)}, one label for each row of features, got "
             f"{tuple(targets.shape)}"
+        )
+
+
+def check_probabilities(targets: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise unless ``targets`` holds class probabilities in this shape: rows that sum to 1."""
+    if targets.shape != shape:
+        raise ValueError(
+            f"targets that are class probabilities must have shape {tuple(shape)}, got "
+            f"{tuple(targets.shape)}"
+        )
+    if not _values_visible(targets) or targets.numel() == 0:
+        return
+    rows = targets.detach().flatten(0, -2)
+    off = (rows.sum(dim=1, dtype=torch.float64) - 1).abs()
+    close = off <= 0.01  # what half precision rounds; NaN isn't
+    bad = (~(close & (rows >= 0).all(dim=1))).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(
+            f"targets hold no class probabilities in {len(bad)} of {len(rows)} rows (first row "
+            f"{bad[0]}: {[round(value, 4) for value in rows[bad[0]].tolist()[:5]]}): their entries "
+            "must be finite, not negative and sum to 1"
+        )
+
+
+def check_mixing(weight: Tensor | float, shape: tuple[int, ...]) -> None:
+    """Raise unless ``weight`` is a share in [0, 1], or a tensor of one or one for each sample."""
+    if not isinstance(weight, Tensor):
+        check_number("weight", weight, 0, 1, closed=True)
+        return
+    if not weight.is_floating_point():
+        raise TypeError(f"weight of Mixed must be floating point, got {weight.dtype}")
+    if weight.shape not in (torch.Size(()), torch.Size(shape)):
+        raise ValueError(
+            f"weight of Mixed must be one number or have shape {tuple(shape)}, one for each "
+            f"sample, got {tuple(weight.shape)}"
+        )
+    if _values_visible(weight) and not ((weight >= 0) & (weight <= 1)).all():
+        raise ValueError(
+            "weight of Mixed must lie in [0, 1], the share of the first label, got "
+            f"{weight.min().item():.3g} to {weight.max().item():.3g}"
         )
 
 

@@ -29,7 +29,6 @@ TARGETS = {
     "negative": (torch.full((8,), -1), ValueError, r"targets .*ignore_index=-100, got \[-1\]"),
     "float": (Y.double(), TypeError, "targets must be class indices.*float64"),
     "bool": (Y > 2, TypeError, "targets must be class indices.*bool"),
-    "probabilities": (torch.ones(8, 5), TypeError, "targets .*probabilities are not supported"),
     "length": (Y[:7], ValueError, r"targets must have shape \(8,\).*got \(7,\)"),
     "two dimensions": (Y[:, None], ValueError, r"targets must have shape \(8,\).*got \(8, 1\)"),
     "a list": (Y.tolist(), TypeError, "targets must be a torch.Tensor, got list"),

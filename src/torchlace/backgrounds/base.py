@@ -13,6 +13,7 @@ from torchlace._precision import FullPrecisionBuffers, compute_dtype, full_preci
 from torchlace._values import check_options
 from torchlace.functional import cosine_logits, loss_floor
 from torchlace.functional.geometry import negligible
+from torchlace.functional.targets import Targets
 
 
 class Background(FullPrecisionBuffers):
@@ -56,7 +57,7 @@ class Background(FullPrecisionBuffers):
         self.has_mean = bool(mean)
         self.has_covariance = bool(covariance)
 
-    def forward(self, features: Tensor, targets: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, targets: Targets | None = None) -> Tensor:
         """Whiten (N, d) features, after learning from them in training mode."""
         check_feature_shape(features, self.in_features)
         with full_precision(features):
@@ -125,10 +126,11 @@ class Background(FullPrecisionBuffers):
         """The length up to which a whitened sample counts as zero, as the mean does."""
         return negligible(dtype)
 
-    def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
+    def observe(self, features: Tensor, targets: Targets | None = None) -> None:
         """Learn from a batch in training mode; what gradients teach needs nothing here.
 
-        A sample with a negative label counts for nothing.
+        A sample with a negative label counts for nothing, and one with a soft target for each of
+        its classes by their shares.
         """
 
     def reset_parameters(self) -> None:

@@ -12,6 +12,7 @@ from torchlace.backgrounds.base import ClasswiseBackground
 from torchlace.backgrounds.learned import LearnedMean
 from torchlace.backgrounds.total import Shrinkage, Shrunk
 from torchlace.functional import empty_moments, unit
+from torchlace.functional.targets import Targets, shares
 
 
 class _Opponents(ClasswiseBackground):
@@ -123,7 +124,7 @@ class OneVsOne(_Opponents, Shrunk):
     def _gain(self) -> Tensor:
         return self.whitening.abs().max() if self.has_covariance else super()._gain()
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+    def _update(self, features: Tensor, targets: Targets | None) -> None:
         assert targets is not None
-        classes = torch.arange(self.num_classes, device=targets.device)
-        self._learn(features, (classes[:, None] == targets).to(features.dtype))
+        weights = shares(targets, self.num_classes, features.dtype)
+        self._learn(features, weights.mT.contiguous())

@@ -14,13 +14,13 @@ from torchlace._checks import (
     check_choice,
     check_feature_shape,
     check_number,
-    check_target_shape,
     largest_seen,
 )
 from torchlace._torch import mapped, transforming
 from torchlace.backgrounds.clock import Clocked
 from torchlace.functional import cholesky_whitening, newton_schulz_whitening
 from torchlace.functional.merging import Decay
+from torchlace.functional.targets import Targets, check_target_kind, in_rows
 
 Method = Literal["cholesky", "newton-schulz"]
 
@@ -106,13 +106,13 @@ class Running(Clocked):
             return vectors
         return vectors @ self._in_use("whitening", vectors.dtype).mT
 
-    def observe(self, features: Tensor, targets: Tensor | None = None) -> None:
+    def observe(self, features: Tensor, targets: Targets | None = None) -> None:
         """Learn from a batch, but for samples of a negative label; in evaluation, nothing moves."""
         if not self.training:
             return
         check_feature_shape(features, self.in_features)
         if targets is not None:
-            check_target_shape(targets, features.shape[0])
+            check_target_kind(targets, len(features), self.num_classes)
         elif self.needs_targets:
             self._go_without_targets()
             return
@@ -122,7 +122,10 @@ class Running(Clocked):
                 ".eval() on the head or background first, or map over stacked buffers too"
             )
         with torch.no_grad():
-            self._update(features.detach().to(self._statistics_dtype()), targets)
+            dtype = self._statistics_dtype()
+            if targets is not None:
+                targets = in_rows(targets, dtype, -1)
+            self._update(features.detach().to(dtype), targets)
             self._tick()
 
     def least(self, dtype: torch.dtype) -> float:
@@ -188,7 +191,7 @@ class Running(Clocked):
         self.whitening.diagonal(dim1=-2, dim2=-1).fill_(1)
 
     def _merge(
-        self, update: Callable[..., tuple[Tensor, ...]], *batch: Tensor | None, **more: Any
+        self, update: Callable[..., tuple[Tensor, ...]], *batch: Targets | None, **more: Any
     ) -> None:
         """Merge a batch into the moments, by an update of :mod:`torchlace.functional`.
 
@@ -211,7 +214,7 @@ class Running(Clocked):
             if value is not own:
                 own.copy_(value)
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+    def _update(self, features: Tensor, targets: Targets | None) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _update")
 
     def _reduction(self) -> Callable[[Tensor], Tensor] | None:

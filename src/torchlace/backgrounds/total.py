@@ -11,6 +11,7 @@ from torchlace._checks import check_choice, check_number
 from torchlace._torch import constant_when_compiled
 from torchlace.backgrounds.running import Method, Running, check_method, factorised
 from torchlace.functional import Moments, empty_moments, ledoit_wolf, shrink, update_moments
+from torchlace.functional.targets import Targets, labelled
 
 Shrinkage = float | Literal["ledoit-wolf"]
 
@@ -35,8 +36,8 @@ class MomentsBackground(Running):
         mean = self.running_mean[0]
         return mean if self.has_mean else torch.zeros_like(mean)
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
-        self._learn(features, None if targets is None else (targets >= 0).unsqueeze(0))
+    def _update(self, features: Tensor, targets: Targets | None) -> None:
+        self._learn(features, None if targets is None else labelled(targets).unsqueeze(0))
 
     def _learn(self, features: Tensor, weights: Tensor | None) -> None:
         self._merge(update_moments, features, weights, fourth=False)

@@ -14,6 +14,7 @@ from torchlace.backgrounds.running import Method, Running, check_method, factori
 from torchlace.functional import ClassMoments, empty_class_moments, signal, update_class_moments
 from torchlace.functional.class_moments import Signal
 from torchlace.functional.merging import variances
+from torchlace.functional.targets import Targets
 
 # Of the mean variance: keeps fp32 factors finite where classes can hardly be told apart.
 _LEAST_RIDGE = 1e-4
@@ -53,7 +54,7 @@ class ClassMomentsBackground(Running, KnowsClasses):
         """Where the classes lie in the whitened space, (C, d)."""
         return self.class_anchors
 
-    def _update(self, features: Tensor, targets: Tensor | None) -> None:
+    def _update(self, features: Tensor, targets: Targets | None) -> None:
         self._merge(update_class_moments, features, targets)
         mass = self.moments.mass
         everyone = mass.sum().clamp_min(torch.finfo(mass.dtype).tiny)

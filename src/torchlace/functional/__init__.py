@@ -1,17 +1,13 @@
 """Pure tensor mathematics, without state."""
 
+from torchlace.functional.chunked import chunked_cross_entropy, split_logits
 from torchlace.functional.class_moments import (
     ClassMoments,
     empty_class_moments,
     signal,
     update_class_moments,
 )
-from torchlace.functional.cross_entropy import (
-    chunked_cross_entropy,
-    cross_entropy,
-    reduce,
-    split_logits,
-)
+from torchlace.functional.cross_entropy import cross_entropy, reduce
 from torchlace.functional.geometry import ace, angle, cosine, cosine_logits, unit
 from torchlace.functional.gradients import LACEGradients, lace_gradients
 from torchlace.functional.losses import (
@@ -30,6 +26,7 @@ from torchlace.functional.scale import (
     max_probability,
     scale_for,
 )
+from torchlace.functional.targets import Mixed
 from torchlace.functional.whitening import (
     cholesky,
     cholesky_whitening,
@@ -41,6 +38,7 @@ from torchlace.functional.whitening import (
 __all__ = [
     "ClassMoments",
     "LACEGradients",
+    "Mixed",
     "Moments",
     "ace",
     "adacos_scale",

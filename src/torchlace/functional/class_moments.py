@@ -19,6 +19,16 @@ from torchlace.functional.merging import (
     scatter,
     variances,
 )
+from torchlace.functional.targets import (
+    Targets,
+    add_shares,
+    counts,
+    in_rows,
+    is_dense,
+    labelled,
+    scatter_between,
+    selected,
+)
 
 
 class ClassMoments(NamedTuple):
@@ -64,7 +74,7 @@ def empty_class_moments(
 def update_class_moments(
     moments: ClassMoments,
     features: Tensor,
-    targets: Tensor,
+    targets: Targets,
     decay: Decay,
     reduce: Reduce | None = None,
     *,
@@ -76,15 +86,15 @@ def update_class_moments(
     """Merge a batch: earlier samples count ``decay`` times what they did.
 
     The result is exactly the weighted means and the weighted covariance about them of all samples
-    seen. Samples of a negative label count for nothing, and so does a batch with a value that is
-    not finite.
+    seen, each of which counts for a class as much as its target says. Samples of a negative label
+    count for nothing, and so does a batch with a value that is not finite.
 
     Args:
         moments: what was known before.
         features: (N, d).
-        targets: class of each sample, (N,).
+        targets: class of each sample, (N,), or its soft target.
         decay: as in :func:`update_moments`.
-        reduce: likewise; C × (d + 1) numbers are summed over the processes.
+        reduce: likewise; C × (d + 2) numbers are summed over the processes.
         covariance: follow more than the means.
         sketch: keep the variances and the product of the covariance with this, (d, r), alone.
         rescale: let the unit follow the samples.
@@ -96,36 +106,45 @@ def update_class_moments(
         >>> found.mean.flatten(), found.within * found.unit**2  # two of three samples vary by 1
         (tensor([1., 7.]), tensor([[0.6667]]))
     """
-    known, own = targets >= 0, targets.clamp_min(0)
-    before = moments.mean[own]
+    classes, targets = len(moments.mass), in_rows(targets, moments.mass.dtype, -1)
+    alone = isinstance(targets, Tensor) and not is_dense(targets)
+    known, before = labelled(targets), selected(moments.mean, targets)
     shifted = deviations(features, before, known)
     bound = largest(shifted)
     limit: Tensor | float | None = None
     if covariance and not rescale:
         limit = reach(moments.unit)
-    count = torch.zeros_like(moments.mass).index_add_(0, own, known.to(shifted.dtype))
-    total = None
-    if reduce is None:
+    count, squares = counts(targets, classes, shifted.dtype)
+    total, apart = None, scatter_between(moments.mean, targets)
+    if reduce is None and alone:
         if limit is None:
             limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
         finite = bound < limit
-        count = count * finite
+        count = squares = count * finite
     else:
-        total = torch.zeros_like(moments.mean).index_add_(0, own, shifted)
-        finite, sums = only_finite(reduce(torch.cat([bound, count, total.flatten()])), limit)
-        bound, count, total = sums.split([1, len(count), total.numel()])
-        total = total.view_as(moments.mean)
+        parts = [bound, count, squares]
+        if reduce is not None:
+            total = add_shares(torch.zeros_like(moments.mean), shifted, targets)
+            total = total if apart is None else total - apart
+            parts.append(total.flatten())
+        sums = torch.cat(parts)
+        finite, sums = only_finite(sums if reduce is None else reduce(sums), limit)
+        bound, count, squares, rest = sums.split([1, classes, classes, len(sums) - 1 - 2 * classes])
+        total = None if total is None else rest.view_as(total)
     shifted = torch.where(finite, shifted, 0)
     width = features.shape[1] if sketch is None else sketch.shape[1]
     kept = remembered(decay, count.sum(), width)
     mass = moments.mass * kept + count
     divisor = mass.clamp_min(torch.finfo(mass.dtype).tiny)
-    merged = moments._replace(mass=mass, squares=moments.squares * kept * kept + count)
+    merged = moments._replace(mass=mass, squares=moments.squares * kept * kept + squares)
+    old = moments.mean if alone else moments.mean.clone()
     mean = moments.mean if inplace else moments.mean.clone()
-    if total is None:  # a product with all C × d means would cost more than the samples do
-        mean.index_add_(0, own, shifted / divisor[own, None])
-    else:
+    if total is not None:
         mean.add_(total / divisor[:, None])
+    else:  # a product with all C × d means would cost more than the samples do
+        add_shares(mean, shifted, targets, divisor)
+        if apart is not None:
+            mean.sub_(torch.where(finite, apart, 0) / divisor[:, None])
     merged = merged._replace(mean=mean)
     if not covariance:
         return merged
@@ -138,14 +157,29 @@ def update_class_moments(
         past = past * ratio.square()
     # Between the old mean and the new one there is a point about which the samples of the batch
     # alone have the square that both have together: no term for the drift of the means.
-    part = 1 / (1 + (1 - count / divisor).clamp_min(0).sqrt())
-    rows = shifted - (mean[own] - before) * part[own, None]
-    rows = rows * (known / (length * everyone.sqrt()))[:, None]
+    part = (1 / (1 + (1 - count / divisor).clamp_min(0).sqrt()))[:, None]
+    share = 1 / (length * everyone.sqrt())
+    between = None
+    if alone:
+        own = targets.clamp_min(0)  # type: ignore[union-attr]
+        rows = shifted - (mean[own] - before) * part[own]
+    else:
+        # A sample lies about the mean of its classes' points, and these about it.
+        moved = (mean - old) * part
+        rows = shifted - selected(moved, targets)
+        points = old + moved
+        points = (points - count / count.sum().clamp_min(1) @ points) * (share * finite)
+        apart = scatter_between(points, targets)
+        assert apart is not None
+        between = scatter(points, sketch, apart)
+    rows = rows * (known * share)[:, None]
     past = within.mul_(past) if inplace else within * past
     if reduce is None and sketch is None:
         within = past.addmm_(rows.mT, rows) if inplace else past.addmm(rows.mT, rows)
+        within = within if between is None else within.add_(between)
     else:
         products = scatter(rows, sketch)
+        products = products if between is None else products + between
         within = past + (products if reduce is None else reduce(products))
     return merged._replace(within=within, unit=length)
 

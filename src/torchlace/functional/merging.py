@@ -135,17 +135,20 @@ def largest(values: Tensor) -> Tensor:
     return size.reshape(1)
 
 
-def scatter(rows: Tensor, sketch: Tensor | None) -> Tensor:
+def scatter(rows: Tensor, sketch: Tensor | None, others: Tensor | None = None) -> Tensor:
     """RowsᵀRows, or its diagonal beside its product with a sketch, (d, 1 + r).
+
+    With ``others``, as many, it is RowsᵀOthers.
 
     Example:
         >>> scatter(torch.eye(2) * 3, torch.ones(2, 1))
         tensor([[9., 9.],
                 [9., 9.]])
     """
+    others = rows if others is None else others
     if sketch is None:
-        return rows.mT @ rows
-    return torch.cat([rows.square().sum(0)[:, None], rows.mT @ (rows @ sketch)], dim=1)
+        return rows.mT @ others
+    return torch.cat([(rows * others).sum(0)[:, None], rows.mT @ (others @ sketch)], dim=1)
 
 
 def variances(covariance: Tensor, sketch: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchlace._registry import Registry, registered
-from torchlace.functional import fit_temperature
+from torchlace.functional import Mixed, fit_temperature
 from torchlace.heads.adacos import AdaCos
 from torchlace.heads.base import Head
 from torchlace.heads.cosine import CosineHead, NormFace
@@ -28,6 +28,7 @@ __all__ = [
     "Folded",
     "Head",
     "Joint",
+    "Mixed",
     "NormFace",
     "Normalize",
     "Softmax",

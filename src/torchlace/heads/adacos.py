@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchlace._values import check_options
 from torchlace.functional import split_logits, unit
+from torchlace.functional.targets import Targets, dominant
 from torchlace.heads.base import LossOptions
 from torchlace.heads.cosine import CosineHead
 
@@ -19,7 +20,8 @@ class AdaCos(CosineHead):
     """Scaled cosines whose scale follows the training (Zhang et al., 2019, dynamic version).
 
     The scale is set anew in every training step, from the median angle to the true class and the
-    weight of the wrong ones, over the batches of all processes (which must be of equal size).
+    weight of the wrong ones, over the batches of all processes (which must be of equal size). Of a
+    soft target, the class with the largest share is the true one here.
 
     Args:
         in_features: width of the features.
@@ -54,10 +56,10 @@ class AdaCos(CosineHead):
         """The scale of the last training step; a copy, since the next one changes it in place."""
         return self.current_scale[0].clone()
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
         if self.training and (features.shape[0] or self._several()):
             with torch.no_grad():
-                self._adapt(features.detach(), targets, options.ignore_index)
+                self._adapt(features.detach(), dominant(targets), options.ignore_index)
         return super()._loss(features, targets, options)
 
     def _several(self) -> bool:
@@ -67,7 +69,7 @@ class AdaCos(CosineHead):
     def _adapt(self, features: Tensor, targets: Tensor, ignore_index: int) -> None:
         known = torch.where(targets == ignore_index, 0, targets)
         scaled, classes = unit(features) * self.scale, self.weight.to(features.dtype)
-        chunk = self._chunk_for(features.shape[0]) or self.num_classes
+        chunk = self._chunk_for(targets) or self.num_classes
         others, logit, _ = split_logits(scaled, classes, known, normalize=True, chunk=chunk)
         truth = logit / self.scale
         counted = targets != ignore_index

@@ -26,6 +26,7 @@ from torchlace._precision import (
 )
 from torchlace._values import check_options
 from torchlace.functional import fit_temperature
+from torchlace.functional.targets import Mixed, Targets, check_labels, in_rows, is_dense
 from torchlace.heads.fold import Folded
 
 Chunk = int | Literal["auto"] | None
@@ -123,7 +124,7 @@ class Head(FullPrecisionBuffers):
     def loss(
         self,
         features: Tensor,
-        targets: Tensor,
+        targets: Targets,
         *,
         weight: Tensor | None = None,
         label_smoothing: float = 0.0,
@@ -141,17 +142,25 @@ class Head(FullPrecisionBuffers):
 
         Args:
             features: (N, d), or (..., d).
-            targets: class indices, (N,), or (...).
+            targets: class indices, (N,), or (...); class probabilities, (N, C); or two labels and a
+                weight, :class:`Mixed`, as mixup and CutMix make them. The loss of a soft target is
+                the mean of the losses of its labels, each with the margin on its own class, weighed
+                by their shares.
             weight: class weights, (C,), as in :func:`torch.nn.functional.cross_entropy`; at most
                 3.6e11 in fp32.
             label_smoothing: in [0, 1], likewise.
-            ignore_index: label of samples that don't count, likewise.
-            reduction: ``"mean"``, ``"sum"`` or ``"none"``, likewise; where no sample counts the
-                mean is 0.
+            ignore_index: label of samples that don't count, likewise; a mixed sample doesn't
+                where one of its labels is this.
+            reduction: ``"mean"``, ``"sum"`` or ``"none"``, likewise (with class weights, the mean
+                of class probabilities divides by N); where no sample counts the mean is 0.
         """
         self._check_features(features)
-        targets = _indices(targets)
-        check_targets(targets, features.shape[:-1], self.num_classes, ignore_index)
+        check_labels(targets, features.shape[:-1], self.num_classes, ignore_index)
+        if is_dense(targets) and isinstance(self.chunk, int):
+            raise ValueError(
+                f"class probabilities have no form in chunks: leave out chunk={self.chunk}, or "
+                "give two labels and a weight, Mixed(first, second, weight)"
+            )
         check_number("label_smoothing", label_smoothing, 0, 1, closed=True)
         check_choice("reduction", reduction, ("mean", "sum", "none"))
         shared = label_smoothing > 0 and reduction == "mean"
@@ -160,7 +169,7 @@ class Head(FullPrecisionBuffers):
         with full_precision(features):
             weight = None if weight is None else weight.to(lifted)
             options = LossOptions(weight, label_smoothing, ignore_index, reduction)
-            loss = self._loss(lifted, targets.flatten(), options)
+            loss = self._loss(lifted, in_rows(targets, lifted.dtype, ignore_index), options)
         return placed(loss, features) if reduction == "none" else loss
 
     def predict(self, features: Tensor) -> Tensor:
@@ -178,11 +187,10 @@ class Head(FullPrecisionBuffers):
         Nothing but :attr:`temperature` moves, whatever mode the head is in.
         """
         self._check_features(features)
-        targets = _indices(targets)
         check_targets(targets, features.shape[:-1], self.num_classes, ignore_index)
         with evaluating(self), torch.no_grad():
             logits = self(rows_of(features))
-        self.temperature.copy_(fit_temperature(logits, targets.flatten(), ignore_index))
+        self.temperature.copy_(fit_temperature(logits, targets.flatten().long(), ignore_index))
         return self
 
     def fold(self) -> Folded:
@@ -224,7 +232,7 @@ class Head(FullPrecisionBuffers):
     def _logits(self, features: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _logits")
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must define _loss")
 
     def _check_features(self, features: Tensor) -> None:
@@ -244,8 +252,11 @@ class Head(FullPrecisionBuffers):
     def _lift(self, features: Tensor) -> Tensor:
         return widened(features, self._dtype(features))
 
-    def _chunk_for(self, rows: int) -> int | None:
+    def _chunk_for(self, targets: Targets) -> int | None:
         """Classes in a slice of the loss, or None for all at once."""
+        if is_dense(targets):
+            return None
+        rows = len(targets.first if isinstance(targets, Mixed) else targets)
         if self.chunk != "auto":
             return self.chunk
         if rows * self.num_classes <= _DENSE_LIMIT:
@@ -267,14 +278,3 @@ def placed(values: Tensor, features: Tensor) -> Tensor:
     if features.dim() == 2:
         return values
     return values.reshape(*features.shape[:-1], *values.shape[1:])
-
-
-def _indices(targets: Tensor) -> Tensor:
-    """Small integer types widened: -100 as uint8 would be class 156."""
-    small = (torch.int32, torch.int16, torch.int8, torch.uint8)
-    return targets.long() if isinstance(targets, Tensor) and targets.dtype in small else targets
-
-
-def unlabelled(targets: Tensor, ignore_index: int) -> Tensor:
-    """Targets with a negative label for samples without a class."""
-    return targets if ignore_index < 0 else torch.where(targets == ignore_index, -1, targets)

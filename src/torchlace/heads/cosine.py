@@ -22,7 +22,8 @@ from torchlace.functional import (
     unit,
 )
 from torchlace.functional.geometry import negligible
-from torchlace.heads.base import Head, LossOptions, unlabelled
+from torchlace.functional.targets import Targets, unlabelled
+from torchlace.heads.base import Head, LossOptions
 from torchlace.heads.fold import Folded, Normalize, linear
 
 Scale = float | str
@@ -107,7 +108,7 @@ class CosineHead(Head):
     def _has_margin(self) -> bool:
         return type(self)._margin is not CosineHead._margin
 
-    def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _vectors(self, features: Tensor, targets: Targets | None) -> tuple[Tensor, Tensor]:
         """Features and class vectors whose cosines are the scores."""
         return features, widened(self.weight, features.dtype)
 
@@ -118,13 +119,13 @@ class CosineHead(Head):
     def _logits(self, features: Tensor) -> Tensor:
         return self._biased(self._dense(features, None))
 
-    def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
+    def _dense(self, features: Tensor, targets: Targets | None) -> Tensor:
         vectors, classes = self._vectors(features, targets)
         return cosine_logits(vectors, classes, self.scale, self._least(vectors.dtype))
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
         margin = self._scaled_margin if self._has_margin else None
-        chunk = self._chunk_for(features.shape[0])
+        chunk = self._chunk_for(targets)
         labels = unlabelled(targets, options.ignore_index)
         if chunk is None:
             logits = self._biased(self._dense(features, labels))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_number
 from torchlace._precision import compute_dtype
+from torchlace.functional.targets import Targets
 from torchlace.heads.base import Head, LossOptions
 
 
@@ -92,7 +93,7 @@ class Joint(Head):
         ]
         return torch.stack(parts).sum(0)
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
         parts = [
             self.weights[name] * head.loss(features, targets, **options.named())
             for name, head in self._named()

@@ -14,6 +14,7 @@ from torchlace._precision import full_precision, widened
 from torchlace._values import option_names
 from torchlace.backgrounds import Background
 from torchlace.functional import unit
+from torchlace.functional.targets import Targets
 from torchlace.heads.base import placed, rows_of
 from torchlace.heads.cosine import CosineHead, Scale
 from torchlace.heads.fold import Folded, Normalize, linear
@@ -195,17 +196,17 @@ class LACE(CosineHead):
             self.temperature, **layers, normalize=Normalize(), scores=linear(scores, bias)
         )
 
-    def _watched(self, features: Tensor, targets: Tensor | None) -> Tensor:
+    def _watched(self, features: Tensor, targets: Targets | None) -> Tensor:
         """The signatures, after the background has learned from a batch in training."""
         self.background.observe(features, targets)
         self.background.check_scale(features)
         return widened(self.signatures, features.dtype)
 
-    def _vectors(self, features: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _vectors(self, features: Tensor, targets: Targets | None) -> tuple[Tensor, Tensor]:
         signatures = self._watched(features, targets)
         return self.background.compared(features, signatures, self.signature_space)
 
-    def _dense(self, features: Tensor, targets: Tensor | None) -> Tensor:
+    def _dense(self, features: Tensor, targets: Targets | None) -> Tensor:
         signatures = self._watched(features, targets)
         return self.background.scores(features, signatures, self.scale, self.signature_space)
 
@@ -215,8 +216,8 @@ class LACE(CosineHead):
     def _floor(self, scale: float) -> float:
         return self.background.loss_floor(self.num_classes, scale)
 
-    def _chunk_for(self, rows: int) -> int | None:
-        return None if self.background.per_class else super()._chunk_for(rows)
+    def _chunk_for(self, targets: Targets) -> int | None:
+        return None if self.background.per_class else super()._chunk_for(targets)
 
     def extra_repr(self) -> str:
         """With the space of the signatures."""

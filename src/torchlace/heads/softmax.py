@@ -17,7 +17,8 @@ from torchlace.functional import (
     cross_entropy,
     reduce,
 )
-from torchlace.heads.base import Head, LossOptions, unlabelled
+from torchlace.functional.targets import Targets, unlabelled
+from torchlace.heads.base import Head, LossOptions
 from torchlace.heads.fold import Folded, linear
 
 
@@ -59,8 +60,8 @@ class Softmax(Head):
         bias = None if self.bias is None else widened(self.bias, features.dtype)
         return F.linear(features, widened(self.weight, features.dtype), bias)
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-        chunk = self._chunk_for(features.shape[0])
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
+        chunk = self._chunk_for(targets)
         if chunk is None:
             return cross_entropy(self._logits(features), targets, **options.named())
         weight = widened(self.weight, features.dtype)
@@ -89,15 +90,22 @@ class Auxiliary(Softmax):
         self.auxiliary_weight = check_number("auxiliary_weight", auxiliary_weight, 0, closed=True)
         self.softmax_weight = check_number("softmax_weight", softmax_weight, 0, closed=True)
 
-    def _loss(self, features: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-        auxiliary = self._auxiliary(features, unlabelled(targets, options.ignore_index))
-        auxiliary = _weighted(auxiliary, targets, options)
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
+        labels, ignored = unlabelled(targets, options.ignore_index), options.ignore_index
+        auxiliary = reduce(
+            self._auxiliary(features, labels, options.weight),
+            targets,
+            options.reduction,
+            weight=options.weight,
+            ignore_index=ignored,
+        )
         return (
             self.softmax_weight * super()._loss(features, targets, options)
             + self.auxiliary_weight * auxiliary
         )
 
-    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
+    def _auxiliary(self, features: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
+        """The loss on the features of every sample, times its class weight, (N,)."""
         raise NotImplementedError(f"{type(self).__name__} must define _auxiliary")
 
     def extra_repr(self) -> str:
@@ -134,8 +142,8 @@ class Center(Auxiliary):
         super().reset_parameters()
         nn.init.zeros_(self.centers)
 
-    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
-        return center_loss(features, targets, widened(self.centers, features.dtype))
+    def _auxiliary(self, features: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
+        return center_loss(features, targets, widened(self.centers, features.dtype), weight)
 
 
 class AMC(Auxiliary):
@@ -163,19 +171,9 @@ class AMC(Auxiliary):
         super().__init__(in_features, num_classes, **options)
         self.margin = check_number("margin", margin, 0, torch.pi)
 
-    def _auxiliary(self, features: Tensor, targets: Tensor) -> Tensor:
-        return amc_loss(features, targets, self.margin)
+    def _auxiliary(self, features: Tensor, targets: Targets, weight: Tensor | None) -> Tensor:
+        return amc_loss(features, targets, self.margin, weight)
 
     def extra_repr(self) -> str:
         """With the margin."""
         return f"{super().extra_repr()}, margin={self.margin}"
-
-
-def _weighted(values: Tensor, targets: Tensor, options: LossOptions) -> Tensor:
-    """Per-sample ``values`` times their class weight, 0 for ignored samples, reduced."""
-    ignored, weight = options.ignore_index, options.weight
-    known = targets != ignored
-    if weight is not None:
-        values = values * weight[torch.where(known, targets, 0)]
-    values = torch.where(known, values, 0)
-    return reduce(values, targets, options.reduction, weight=weight, ignore_index=ignored)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchlace import heads
 from torchlace._precision import evaluating
-from torchlace.heads import Head
+from torchlace.heads import Head, Mixed
 from torchlace.models.backbones import create_backbone
 
 
@@ -74,7 +74,7 @@ class Classifier(nn.Module):
         logits: Tensor = self.head(self.backbone(images))
         return logits
 
-    def loss(self, images: Tensor, targets: Tensor, **options: Any) -> Tensor:
+    def loss(self, images: Tensor, targets: Tensor | Mixed, **options: Any) -> Tensor:
         """The head's training loss; options as in :meth:`Head.loss`."""
         return self.head.loss(self.backbone(images), targets, **options)
 
