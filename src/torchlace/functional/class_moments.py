@@ -32,7 +32,7 @@ from torchlace.functional.targets import (
 
 
 class ClassMoments(NamedTuple):
-    """Exponentially weighted moments of C classes of samples.
+    """Running means of C classes and the covariance within them, earlier samples counting less.
 
     The covariance is kept in units of ``unit`` squared, as :class:`Moments` keeps it.
     """
@@ -83,7 +83,7 @@ def update_class_moments(
     rescale: bool = True,
     inplace: bool = False,
 ) -> ClassMoments:
-    """Merge a batch: earlier samples count ``decay`` times what they did.
+    """Add a batch to running class moments; earlier samples count ``decay`` times what they did.
 
     The result is exactly the weighted means and the weighted covariance about them of all samples
     seen, each of which counts for a class as much as its target says. Samples of a negative label
@@ -114,11 +114,12 @@ def update_class_moments(
     limit: Tensor | float | None = None
     if covariance and not rescale:
         limit = reach(moments.unit)
+    elif reduce is None:
+        limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
     count, squares = counts(targets, classes, shifted.dtype)
     total, apart = None, scatter_between(moments.mean, targets)
     if reduce is None and alone:
-        if limit is None:
-            limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
+        assert limit is not None
         finite = bound < limit
         count = squares = count * finite
     else:
