@@ -79,7 +79,7 @@ def option_names(name: str) -> list[str]:
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Background:
-    """A background by name.
+    """Make a background by its name.
 
     Example:
         >>> create("low-rank", 2048, 10, rank=16)

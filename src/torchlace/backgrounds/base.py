@@ -17,7 +17,7 @@ from torchlace.functional.targets import Targets
 
 
 class Background(FullPrecisionBuffers):
-    """Mean μ and covariance Σ of the background, and the whitening W(x - μ) with WᵀW = Σ⁻¹.
+    """What LACE compares against: a mean μ, a covariance Σ, and the whitening W(x - μ), WᵀW = Σ⁻¹.
 
     Calling a background whitens; in training mode one that is estimated also learns from what it
     is given. :meth:`whiten` only whitens.
@@ -188,7 +188,7 @@ class KnowsClasses(Background):
 
 
 class ClasswiseBackground(KnowsClasses):
-    """A background that differs between classes: it compares instead of whitening.
+    """A background of each class's own: no whitening is common, so it compares by itself.
 
     Attributes:
         shared_whitening: whether signatures may live in a whitened space common to all classes.

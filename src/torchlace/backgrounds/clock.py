@@ -133,7 +133,7 @@ class Clocked(Background):
 
 @contextmanager
 def refreshing(module: nn.Module, now: bool) -> Iterator[None]:
-    """Inside, every estimated background in ``module`` refreshes each step, or none does.
+    """A block in which every estimated background of ``module`` refreshes in each step, or none.
 
     For CUDA graphs: capture one step with and one without, then replay the first every
     ``refresh_every`` steps. A replay does not run Python, so the backgrounds' own counters stand

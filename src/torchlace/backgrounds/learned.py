@@ -49,7 +49,7 @@ class LearnedMean(Background):
 
 
 class Learned(LearnedMean):
-    """Mean and covariance as parameters.
+    """A background whose mean and covariance are learned by gradient descent.
 
     Args:
         in_features: width of the features.
@@ -154,7 +154,7 @@ class DiagonalPlusFactor(LearnedMean):
 
 
 class LearnedLowRank(DiagonalPlusFactor):
-    """Learned Σ⁻¹ = D + VᵀV, of low rank plus a diagonal: linear in the width of the features.
+    """A learned background for wide features: Σ⁻¹ = D + VᵀV, a diagonal and a low rank.
 
     Whitening stacks both parts, [D^½(x - μ), V(x - μ)], which has the inner products of Σ⁻¹ and
     d + r entries.

@@ -75,7 +75,7 @@ class _Sketched(Running):
 
 
 class LowRank(_Sketched, ClassMomentsBackground):
-    """Running covariance within classes of low rank plus a diagonal, with :class:`Within`'s ridge.
+    """As :class:`Within`, for wide features: the covariance is a low rank and a diagonal.
 
     Args:
         in_features: width of the features.
@@ -110,7 +110,7 @@ class LowRank(_Sketched, ClassMomentsBackground):
 
 
 class LowRankTotal(_Sketched, MomentsBackground):
-    """Running covariance of all features, of low rank plus a diagonal, shrunk as :class:`Total`'s.
+    """As :class:`Total`, for wide features: the covariance is a low rank and a diagonal.
 
     Args:
         in_features: width of the features.

@@ -16,7 +16,7 @@ from torchlace.functional.geometry import negligible
 
 
 class OneVsAll(Within, ClasswiseBackground):
-    """One-vs-all backgrounds estimated from the features.
+    """A background for each class, estimated from the samples of all other classes.
 
     The background of class c has the mean of all other classes, and the covariance
 
@@ -144,7 +144,7 @@ class OneVsAll(Within, ClasswiseBackground):
 
 
 class LearnedOneVsAll(DiagonalPlusFactor, ClasswiseBackground):
-    """One-vs-all backgrounds learned by gradient descent: Σ_c⁻¹ = D_c + V_cᵀV_c.
+    """A learned background for each class: Σ_c⁻¹ = D_c + V_cᵀV_c.
 
     Args:
         in_features: width d of the features.

@@ -47,7 +47,7 @@ class _Opponents(ClasswiseBackground):
 
 
 class LearnedOneVsOne(LearnedMean, _Opponents):
-    """One-vs-one backgrounds learned by gradient descent, from the identity.
+    """A learned background for each class as the opponent of every other.
 
     Args:
         in_features: width of the features.
@@ -88,7 +88,7 @@ class LearnedOneVsOne(LearnedMean, _Opponents):
 
 
 class OneVsOne(_Opponents, Shrunk):
-    """One-vs-one backgrounds estimated from the features of each class.
+    """A background for each class as the opponent of every other, estimated from its samples.
 
     Args:
         in_features: width of the features.

@@ -26,7 +26,7 @@ Method = Literal["cholesky", "newton-schulz"]
 
 
 class Running(Clocked):
-    """Machinery shared by estimated backgrounds, and the options that all of them take.
+    """What all estimated backgrounds share: statistics that follow the features, and their options.
 
     A subclass registers its statistics and what it derives from them as buffers, and defines
     :meth:`_update` (statistics from a batch, in place) and :meth:`_derive` (the tensors named in

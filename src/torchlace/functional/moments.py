@@ -25,7 +25,7 @@ from torchlace.functional.merging import (
 
 
 class Moments(NamedTuple):
-    """Exponentially weighted moments of G groups of samples.
+    """Running mean and covariance of G groups of samples, earlier ones counting less.
 
     Covariances are kept in units of ``unit`` squared, so that features of 1e±20 neither overflow
     nor vanish.
@@ -88,7 +88,7 @@ def update_moments(
     rescale: bool = True,
     inplace: bool = False,
 ) -> Moments:
-    """Merge a batch: earlier samples count ``decay`` times what they did, the new ones ``weights``.
+    """Add a batch to running moments; earlier samples count ``decay`` times what they did.
 
     The result is exactly the weighted mean and covariance of all samples seen (the drift between
     batches included), so the first batches need no separate bias correction. A sample of weight 0

@@ -68,7 +68,7 @@ def names() -> list[str]:
 
 
 def summary(name: str) -> str:
-    """What a head is, in a line.
+    """Say in a line what a head is.
 
     Example:
         >>> summary("normface")
@@ -78,7 +78,7 @@ def summary(name: str) -> str:
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Head:
-    """A head by name.
+    """Make a head by its name.
 
     Example:
         >>> create("arcface", 512, 10, margin=0.1)

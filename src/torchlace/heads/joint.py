@@ -15,7 +15,7 @@ from torchlace.heads.base import Head, LossOptions
 
 
 class Joint(Head):
-    """Any heads on shared features, their losses and their log-probabilities weighted.
+    """Several heads on the same features: their losses and log-probabilities are added, weighted.
 
     Args:
         heads: heads by name, of equal width and classes.

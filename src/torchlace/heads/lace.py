@@ -23,7 +23,7 @@ Space = Literal["whitened", "features"]
 
 
 class LACE(CosineHead):
-    """Cosines to class signatures in the space whitened by the background.
+    """Scaled cosines to class signatures, in the space that the background whitens.
 
     With the defaults there is nothing to tune: the background is what varies within classes, the
     scale follows from their number, and signatures start where the classes lie.

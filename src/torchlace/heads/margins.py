@@ -33,7 +33,7 @@ class _MarginHead(CosineHead):
 
 
 class ArcFace(_MarginHead):
-    """Additive angular margin (Deng et al., 2019).
+    """Scaled cosines with an angle added to that of the true class (Deng et al., 2019).
 
     Args:
         in_features: width of the features.
@@ -65,7 +65,7 @@ class ArcFace(_MarginHead):
 
 
 class CosFace(_MarginHead):
-    """Additive cosine margin (Wang et al., 2018).
+    """Scaled cosines with a margin subtracted from the true class's (Wang et al., 2018).
 
     Args:
         in_features: width of the features.
@@ -95,7 +95,7 @@ class CosFace(_MarginHead):
 
 
 class SphereFace(_MarginHead):
-    """Multiplicative angular margin (Liu et al., 2017), monotone and with normalised features.
+    """Scaled cosines with the angle to the true class multiplied (Liu et al., 2017).
 
     Args:
         in_features: width of the features.

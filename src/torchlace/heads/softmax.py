@@ -115,7 +115,7 @@ class Auxiliary(Softmax):
 
 
 class Center(Auxiliary):
-    """Softmax joined with centre loss (Wen et al., 2016), weighted .9 and .1 as in the paper.
+    """A softmax layer trained with centre loss too (Wen et al., 2016).
 
     The centres are learned by gradient descent like every other parameter.
 
@@ -147,7 +147,7 @@ class Center(Auxiliary):
 
 
 class AMC(Auxiliary):
-    """Softmax joined with angular margin contrastive loss (Choi et al., 2020), .9 and .1.
+    """A softmax layer trained with angular margin contrastive loss too (Choi et al., 2020).
 
     Pairs are the first half of the batch against the second, told apart by the true labels; an
     ignored sample takes its partner's contrastive term along.
