@@ -53,7 +53,7 @@ def test_evaluate_prints_the_same_figures_as_a_table(tmp_path):
     trained(tmp_path, *SHORT[1:5])
     scores = torchlace("evaluate", "run", "--json", folder=tmp_path).json()
     table = torchlace("evaluate", "run", folder=tmp_path).out
-    assert f"{scores['accuracy']:.3f}" in table
+    assert f"{scores['accuracy']:.2f}" in table
     assert f"{scores['calibrated_loss']:.3f}" in table
     assert all(f"{value:.2f}" in table for value in scores["classes"].values())
 
