@@ -63,6 +63,8 @@ def test_modules_of_your_own():
     model = tl.Classifier(SmallCNN(1), head)
     assert model.head is head
     assert model(IMAGES).shape == (40, 5)
+    assert tl.Classifier(nn.Flatten(), head)(IMAGES).shape == (40, 5)
+    assert tl.Classifier(nn.Flatten(), "lace", 5, num_features=64).head.in_features == 64
     assert make("arcface", head_options={"margin": 0.3}).head.margin == 0.3
 
 
@@ -71,7 +73,10 @@ def test_modules_of_your_own():
     [
         (("small-cnn", "lace"), {}, "num_classes is needed"),
         ((SmallCNN(1), "lace", 5), {"stem": "small"}, r"\['stem'\] go with a backbone's name"),
-        ((nn.Flatten(), "lace", 5), {}, "Flatten must have an integer num_features"),
+        ((nn.Flatten(), "lace", 5), {}, r"Flatten has no integer num_features.*num_features=512\)"),
+        ((SmallCNN(1), "lace", 5), {"num_features": 32}, "gives 64 features, the head takes 32"),
+        ((nn.Flatten(), tl.Softmax(64, 5)), {"num_features": 32}, "num_features is 32, the head"),
+        ((nn.Flatten(), "lace", 5), {"num_features": 0}, "num_features must be at least 1, got 0"),
         (("small-cnn", tl.Softmax(63, 5)), {}, "gives 64 features, the head takes 63"),
         (("small-cnn", tl.Softmax(64, 5), 6), {}, "num_classes and head_options go with a head's"),
         (("small-cnn", tl.Softmax(64, 5)), {"head_options": {"a": 1}}, "go with a head's name"),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace import heads
+from torchlace._checks import check_count
 from torchlace._precision import evaluating
 from torchlace.heads import Head, Mixed
 from torchlace.models.backbones import create_backbone
@@ -17,9 +18,11 @@ class Classifier(nn.Module):
     """A backbone and a head: one ``state_dict``, one ``parameters()``, nothing to forget.
 
     Args:
-        backbone: a name (see :func:`create_backbone`), or a module with ``num_features``.
+        backbone: a name (see :func:`create_backbone`), or a module from images to features.
         head: a name of :func:`torchlace.heads.names`, or a head.
         num_classes: number of classes; not needed where ``head`` is one.
+        num_features: width of the features; not needed where the backbone has an attribute of
+            this name, or where ``head`` is a head.
         head_options: passed to the head where it is a name.
         **options: ``channels``, ``stem``, ``pretrained``, ``embedding`` and ``background_norm``,
             passed to the backbone where it is a name.
@@ -28,6 +31,8 @@ class Classifier(nn.Module):
         >>> model = Classifier("resnet18", head="lace", num_classes=10, stem="small")
         >>> model.eval()(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 10])
+        >>> Classifier(nn.Flatten(), "lace", num_classes=10, num_features=64).num_classes
+        10
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class Classifier(nn.Module):
         head: str | Head = "lace",
         num_classes: int | None = None,
         *,
+        num_features: int | None = None,
         head_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -46,22 +52,26 @@ class Classifier(nn.Module):
             raise TypeError(f"{sorted(options)} go with a backbone's name, not with a module")
         else:
             self.backbone = backbone
-        width = getattr(self.backbone, "num_features", None)
-        if not isinstance(width, int):
-            raise TypeError(
-                f"{type(self.backbone).__name__} must have an integer num_features, the width of "
-                "what it returns"
-            )
+        known = getattr(self.backbone, "num_features", None)
+        width = known if num_features is None else check_count("num_features", num_features)
         if isinstance(head, str):
             if num_classes is None:
                 raise TypeError("num_classes is needed to make a head by name")
+            if not isinstance(width, int):
+                raise TypeError(
+                    f"{type(self.backbone).__name__} has no integer num_features, which would say "
+                    f'how wide its features are: give it, Classifier(module, "{head}", '
+                    "num_classes=10, num_features=512)"
+                )
             head = heads.create(head, width, num_classes, **(head_options or {}))
         elif head_options or num_classes not in (None, head.num_classes):
             raise TypeError("num_classes and head_options go with a head's name, not with a head")
-        if head.in_features != width:
+        if isinstance(known, int) and head.in_features != known:
             raise ValueError(
-                f"the backbone gives {width} features, the head takes {head.in_features}"
+                f"the backbone gives {known} features, the head takes {head.in_features}"
             )
+        if num_features not in (None, head.in_features):
+            raise ValueError(f"num_features is {num_features}, the head takes {head.in_features}")
         self.head = head
 
     @property
