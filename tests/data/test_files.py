@@ -332,14 +332,35 @@ def test_mixed_sizes_and_colours(tmp_path):
     data = load_data(root)
     assert data.train.shape == (3, 224, 224)
     assert load_data(root, size=32).size == (32, 32)
+    assert load_data(root, size=(32, 48)).size == (32, 48)
     assert load_data(root, mixed_size=(256, 250)).size == (256, 250)
     assert load_data(root, size=32, mixed_size=(256, 256)).size == (32, 32)
     with pytest.raises(ValueError, match="mixed_size must be at least 1, got 0"):
         load_data(root, mixed_size=(256, 0))
+    with pytest.raises(ValueError, match=r"size must be a height and a width.*got \(32, 32, 3\)"):
+        load_data(root, size=(32, 32, 3))
+    with pytest.raises(TypeError, match=r"size must be an integer, got '32'"):
+        load_data(root, size="32")
     grey = tmp_path / "grey"
     for number in range(4):
         genuine.png(grey / "xy"[number % 2] / f"{number}.png", genuine.images(1, 9, 12)[0])
     assert load_data(grey, mixed_size=(256, 256)).train.shape == (1, 9, 12)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (4, 12), (12, 4), (30, 20), (20, 30)])
+def test_files_and_packs_are_brought_to_a_size_alike(tmp_path, size):
+    genuine.class_folders(tmp_path / "a", ("x", "y"), each=5, size=(20, 10))
+    original, files = load_data(tmp_path / "a"), load_data(tmp_path / "a", size=size)
+    arrays = {
+        name: each.permute(0, 2, 3, 1).numpy() if each.dim() == 4 else each.numpy()
+        for part, images in (("train", original.train), ("test", original.test))
+        for name, each in ((f"x_{part}", images.images), (f"y_{part}", images.labels))
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    packed = load_data(tmp_path / "a.npz", size=size)
+    assert packed.train.shape == files.train.shape == (3, *size)
+    difference = packed.train.images.int() - files.train.images.int()
+    assert difference.abs().float().mean() < 3  # Pillow enlarges and cuts by fractions of a pixel
 
 
 def test_what_is_not_a_folder_of_class_folders(tmp_path):

@@ -160,15 +160,17 @@ def require(module: str, package: str, purpose: str) -> ModuleType:
         ) from error
 
 
-def resize_shorter(images: Tensor, size: int) -> Tensor:
-    """Floating-point images, (N, C, H, W), with the shorter side resized to ``size``."""
-    height, width = images.shape[-2:]
-    short = min(height, width)
-    if short == size:
+def resize_to_cover(images: Tensor, height: int, width: int) -> Tensor:
+    """Floating-point images, (N, C, H, W), resized in their proportions to just cover a size."""
+    high, wide = images.shape[-2:]
+    if height * wide >= width * high:
+        target, before, after = (height, int(height * wide / high)), high, height
+    else:
+        target, before, after = (int(width * high / wide), width), wide, width
+    if before == after:
         return images
-    target = (int(size * height / short), int(size * width / short))
     # Enlarging needs no antialiasing, and the plain kernel is several times faster.
-    return F.interpolate(images, target, mode="bilinear", antialias=short > size)
+    return F.interpolate(images, target, mode="bilinear", antialias=before > after)
 
 
 def center_crop(images: Tensor, height: int, width: int) -> Tensor:
@@ -178,11 +180,12 @@ def center_crop(images: Tensor, height: int, width: int) -> Tensor:
     return images[..., top : top + height, left : left + width]
 
 
-def resize_square(images: Tensor, size: int) -> Tensor:
-    """uint8 images, (N, C, H, W), with the shorter side resized to ``size``, cropped square."""
-    if images.shape[-2:] == (size, size):
+def resize_and_crop(images: Tensor, height: int, width: int) -> Tensor:
+    """uint8 images, (N, C, H, W), resized to just cover a size and cropped around the centre."""
+    if images.shape[-2:] == (height, width):
         return images
-    return center_crop(resize_shorter(images.float(), size), size, size).round().to(torch.uint8)
+    covering = resize_to_cover(images.float(), height, width)
+    return center_crop(covering, height, width).round().to(torch.uint8)
 
 
 @contextmanager

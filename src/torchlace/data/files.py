@@ -94,7 +94,7 @@ def image_files(folder: Path) -> list[Path]:
 
 def collect(
     listing: Listing,
-    size: int | None,
+    size: tuple[int, int] | None,
     mixed_size: tuple[int, int],
     skip_bad: bool,
     memory_limit: int,
@@ -112,7 +112,7 @@ def collect(
     channels = 1 if all(header.grey for header in headers.values()) else 3
     sizes = {(header.height, header.width) for header in headers.values()}
     alike = len(sizes) == 1 and max(*min(sizes)) <= _LARGEST
-    shape = (size, size) if size is not None else min(sizes) if alike else mixed_size
+    shape = size if size is not None else min(sizes) if alike else mixed_size
     in_memory = len(paths) * channels * shape[0] * shape[1] <= memory_limit
     pixels = torch.zeros(len(paths) if in_memory else 0, channels, *shape, dtype=torch.uint8)
 

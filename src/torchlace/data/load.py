@@ -16,7 +16,7 @@ from torch import Tensor
 from torchlace._checks import check_count
 from torchlace._files import require_memory
 from torchlace._text import setting
-from torchlace.data.decode import DataError, resize_square
+from torchlace.data.decode import DataError, resize_and_crop
 from torchlace.data.files import Collected, Listing, collect, list_csv, list_folder
 from torchlace.data.images import (
     FileImages,
@@ -53,8 +53,8 @@ def load_data(
     source: str | Path,
     root: Path | str | None = None,
     *,
-    size: int | None = None,
-    mixed_size: tuple[int, int] = MIXED_SIZE,
+    size: int | tuple[int, int] | None = None,
+    mixed_size: int | tuple[int, int] = MIXED_SIZE,
     skip_bad: bool = False,
     test_fraction: float = 0.2,
     seed: int = 0,
@@ -69,10 +69,11 @@ def load_data(
             ``train`` and ``test`` or ``val``), or of a CSV with the columns path, label and,
             optionally, split.
         root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
-        size: height and width to bring the images to: the shorter side is resized, the centre cut
-            out. By default images keep their size, unless they are files that differ in size or
-            have a side of more than 512 pixels.
-        mixed_size: height and width of such files.
+        size: height and width to bring the images to, such as ``(32, 48)``, or the side of a
+            square: they are resized in their proportions to cover it, and the centre is cut out.
+            By default images keep their size, unless they are files that differ in size or have a
+            side of more than 512 pixels.
+        mixed_size: what such files are brought to, likewise.
         skip_bad: go on without image files that can't be read, listed in ``skipped``; by default
             they are an error.
         test_fraction: how much of each class to test on, where the source doesn't say. The
@@ -89,11 +90,11 @@ def load_data(
         >>> data = load_data("digits")
         >>> len(data.train), len(data.test), data.size, data.mirror
         (1438, 359, (8, 8), False)
+        >>> load_data("digits", size=(16, 12)).size
+        (16, 12)
     """
-    if size is not None:
-        check_count("size", size)
-    for side in mixed_size:
-        check_count("mixed_size", side)
+    wanted = None if size is None else _sides("size", size)
+    mixed = _sides("mixed_size", mixed_size)
     name = str(source)
     loader = find_loader(name)
 
@@ -106,12 +107,12 @@ def load_data(
         path = find_files(name, data_root(root))
         if path.is_dir() or path.suffix.lower() == ".csv":
             listing = list_folder(path) if path.is_dir() else list_csv(path)
-            collected = collect(listing, size, mixed_size, skip_bad, memory_limit)
+            collected = collect(listing, wanted, mixed, skip_bad, memory_limit)
             data = _from_files(path.resolve().stem, listing, collected, draw)
         else:
             name = name if name in KNOWN else path.stem
             data = _from_arrays(name, str(path), read_pack(path), draw)
-    return _finished(data, size)
+    return _finished(data, wanted)
 
 
 def digest_of(train: Images, test: Images) -> str:
@@ -144,6 +145,17 @@ def image_hashes(images: Images) -> list[bytes]:
         rows = images.batch(part).flatten(1).numpy()
         hashes.extend(hashlib.sha256(head + row.tobytes()).digest() for row in rows)
     return hashes
+
+
+def _sides(name: str, given: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width, of which one number gives both."""
+    sides = tuple(given) if isinstance(given, (tuple, list)) else (given, given)
+    if len(sides) != 2:
+        raise ValueError(
+            f"{name} must be a height and a width, such as (32, 48), or the side of a square, got "
+            f"{given!r}"
+        )
+    return check_count(name, sides[0]), check_count(name, sides[1])
 
 
 def _from_loader(name: str, loader: Loader, draw: Draw) -> ImageData:
@@ -249,17 +261,17 @@ def _from_files(name: str, listing: Listing, collected: Collected, draw: Draw) -
     return ImageData(name, train, test, listing.class_names, mirror, "", skipped, drawn)
 
 
-def _finished(data: ImageData, size: int | None) -> ImageData:
+def _finished(data: ImageData, size: tuple[int, int] | None) -> ImageData:
     """The same set at the size that is asked for, with its digest."""
-    if size is None or data.size == (size, size):
+    if size is None or data.size == size:
         return dataclasses.replace(data, digest=data.digest or digest_of(data.train, data.test))
-    pixels = (len(data.train) + len(data.test)) * data.channels * size**2
+    pixels = (len(data.train) + len(data.test)) * data.channels * size[0] * size[1]
     advice = f"choose a smaller {setting('image_size')}"
-    require_memory(f"{data.name} at {size} × {size}", pixels, DataError, advice=advice)
+    require_memory(f"{data.name} at {size[0]} × {size[1]}", pixels, DataError, advice=advice)
     parts = []
     for images in (data.train, data.test):
         batches = (images.batch(rows) for rows in torch.arange(len(images)).split(_STEP))
-        resized = torch.cat([resize_square(batch, size) for batch in batches])
+        resized = torch.cat([resize_and_crop(batch, *size) for batch in batches])
         parts.append(MemoryImages(resized, images.labels))
     train, test = parts
     return dataclasses.replace(data, train=train, test=test, digest=digest_of(train, test))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._checks import check_choice
-from torchlace.data.decode import DataError, center_crop, resize_shorter
+from torchlace.data.decode import DataError, center_crop, resize_to_cover
 from torchlace.data.images import ImageData, Images, MemoryImages, scatter
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -63,7 +63,9 @@ class Prepare:
 
     def _enlarge(self, images: Tensor) -> Tensor:
         values = images.float()
-        return values if self.resize is None else resize_shorter(values, self.resize)
+        if self.resize is None:
+            return values
+        return resize_to_cover(values, self.resize, self.resize)
 
     def _normalize(self, values: Tensor) -> Tensor:
         if values.shape[1] not in (1, len(self.mean)):
