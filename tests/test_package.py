@@ -95,3 +95,12 @@ def test_public_functions_and_classes_show_an_example(module, name):
     text = getattr(module, name).__doc__
     assert "Example:" in text
     assert ">>>" in text
+
+
+@pytest.mark.parametrize("kind", [tl.heads, tl.backgrounds])
+def test_each_name_has_a_line_of_help(kind):
+    for name in kind.names():
+        line = kind.summary(name)
+        assert len(line) < 100, name
+        assert line.endswith("."), name
+        assert ":class:" not in line, name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -49,6 +51,11 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self._offered
+
+    def summary(self, name: str) -> str:
+        """What it is, in a line: the first of its docstring."""
+        line = (inspect.getdoc(self[name]) or "").partition("\n")[0]
+        return re.sub(r":\w+:`~?([^`]+)`", r"\1", line)  # without the marks of the documentation
 
     def register(self, name: str, thing: T) -> T:
         """Add a thing of one's own; a name that is taken is an error."""

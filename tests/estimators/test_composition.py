@@ -90,4 +90,4 @@ def test_frames(library):
 def test_without_scikit_learn_the_error_says_what_to_install():
     code = "import sys; sys.modules['sklearn'] = None\nimport torchlace.estimators"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'torchlace[train]'" in found.stderr
+    assert "pip install 'torchlace[estimators]'" in found.stderr

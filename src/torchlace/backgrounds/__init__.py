@@ -39,6 +39,7 @@ __all__ = [
     "option_names",
     "refreshing",
     "register",
+    "summary",
 ]
 
 _BACKGROUNDS: dict[str, type[Background]] = {
@@ -66,6 +67,16 @@ def names() -> list[str]:
         True
     """
     return list(_REGISTRY)
+
+
+def summary(name: str) -> str:
+    """What a background is, in a line.
+
+    Example:
+        >>> summary("total")
+        'Running mean and covariance of all features, shrunk and inverted every few steps.'
+    """
+    return _REGISTRY.summary(name)
 
 
 def option_names(name: str) -> list[str]:

@@ -4,7 +4,7 @@ try:
     import sklearn  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "torchlace.estimators needs scikit-learn: pip install 'torchlace[train]'"
+        "torchlace.estimators needs scikit-learn: pip install 'torchlace[estimators]'"
     ) from error
 
 from torchlace.estimators.head import HeadClassifier

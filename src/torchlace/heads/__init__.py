@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -74,7 +73,7 @@ def summary(name: str) -> str:
         >>> summary("normface")
         'Softmax over scaled cosines, without margin (Wang et al., 2017).'
     """
-    return (inspect.getdoc(_REGISTRY[name]) or "").partition("\n")[0]
+    return _REGISTRY.summary(name)
 
 
 def create(name: str, in_features: int, num_classes: int, **options: Any) -> Head:
