@@ -20,6 +20,8 @@ WORKS = {
     "": HEAD,
     "train": TRAIN,
     "estimators": "from torchlace.estimators import LACEClassifier; LACEClassifier()",
+    "hub": "import torchlace as tl; tl.hub.save_pretrained(tl.Classifier('small-cnn', "
+    "num_classes=2), 'pets'); tl.hub.from_pretrained('pets')",
     "train,report": f"{TRAIN}; {COMMAND('report')}",
     "train,onnx": f"{TRAIN}; {COMMAND('export')}",
     "train,timm": "import torchlace as tl; tl.Classifier('timm/resnet10t', num_classes=2)",

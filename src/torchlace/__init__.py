@@ -58,7 +58,7 @@ _PLACES = {
 }
 _PACKAGES = (
     *("backgrounds", "data", "detection", "estimators", "evaluation", "experiments"),
-    *("functional", "heads", "models", "report", "runs", "training"),
+    *("functional", "heads", "hub", "models", "report", "runs", "training"),
 )
 # Names are imported when first used: the command line answers --help without loading torch.
 __getattr__ = lazy_names(__name__, _PLACES, _PACKAGES)

@@ -24,6 +24,7 @@ from torchlace.evaluation.scores import (
 from torchlace.functional import unit
 from torchlace.heads import Head
 from torchlace.runs import Run, TrainConfig, load_run
+from torchlace.runs.load import file_digest
 from torchlace.runs.readers import read_object
 from torchlace.runs.run import versions
 
@@ -148,6 +149,12 @@ def inspect(
         keep(run.evaluation_path, [run.json_content(scores)], reporter)
     _compare(inspection, run, reporter)
     return inspection
+
+
+def kept_scores(run: Run) -> dict[str, Any]:
+    """The scores that an earlier inspection kept, if they are of today's weights; else none."""
+    key = {"weights": file_digest(run.weights_path), "data": run.facts()["data_digest"]}
+    return _kept(run, key, Reporter()) or {}
 
 
 def _add_own(inspection: Inspection) -> bool:

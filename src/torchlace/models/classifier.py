@@ -27,6 +27,10 @@ class Classifier(nn.Module):
         **options: ``channels``, ``stem``, ``pretrained``, ``embedding`` and ``background_norm``,
             passed to the backbone where it is a name.
 
+    Attributes:
+        made_from: the arguments above, where backbone and head are names; else None. Another
+            classifier made from them takes the weights of this one.
+
     Example:
         >>> model = Classifier("resnet18", head="lace", num_classes=10, stem="small")
         >>> model.eval()(torch.zeros(2, 3, 32, 32)).shape
@@ -46,6 +50,10 @@ class Classifier(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        self.made_from: dict[str, Any] | None = None
+        if isinstance(backbone, str) and isinstance(head, str):
+            self.made_from = {"backbone": backbone, "head": head, "num_classes": num_classes}
+            self.made_from |= {"head_options": dict(head_options or {}), **options}
         if isinstance(backbone, str):
             self.backbone: nn.Module = create_backbone(backbone, **options)
         elif options:
