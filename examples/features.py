@@ -4,7 +4,16 @@
 
 Handwritten digits of scikit-learn as features, a quarter held out. First beside logistic
 regression, then with a hidden layer in front, then as samples come in, and at the end as plain
-torch layers.
+torch layers. It prints about
+
+    logistic regression: accuracy 96.89 %, log loss 0.114
+    LACE: accuracy 97.56 %, log loss 0.097
+    LACE behind a hidden layer: accuracy 97.11 %, log loss 0.076
+    LACE, one pass in parts: accuracy 95.78 %
+    chosen: shrinkage 0.506, scale 16.0
+    plain layers agree on 100 %:
+
+and these layers.
 """
 
 from __future__ import annotations
