@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,3 +105,11 @@ def test_each_name_has_a_line_of_help(kind):
         assert len(line) < 100, name
         assert line.endswith("."), name
         assert ":class:" not in line, name
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in tl.heads.names() if not name.startswith("lace-")]
+)
+def test_each_head_names_its_paper(name):
+    text = inspect.getdoc(type(tl.heads.create(name, 4, 3)))
+    assert re.search(r'Paper: [\w .]+,\s"[^"]+",\s[^"]+\d{4}\.', text)

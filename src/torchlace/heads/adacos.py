@@ -23,6 +23,9 @@ class AdaCos(CosineHead):
     weight of the wrong ones, over the batches of all processes (which must be of equal size). Of a
     soft target, the class with the largest share is the true one here.
 
+    Paper: Zhang et al., "AdaCos: Adaptively Scaling Cosine Logits for Effectively Learning Deep
+    Face Representations", CVPR 2019.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.

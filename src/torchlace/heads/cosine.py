@@ -178,6 +178,9 @@ def _scale(given: Scale, num_classes: int) -> float:
 class NormFace(CosineHead):
     """Softmax over scaled cosines, without margin (Wang et al., 2017).
 
+    Paper: Wang et al., "NormFace: L2 Hypersphere Embedding for Face Verification", ACM
+    Multimedia 2017.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.

@@ -28,6 +28,9 @@ class LACE(CosineHead):
     With the defaults there is nothing to tune: the background is what varies within classes, the
     scale follows from their number, and signatures start where the classes lie.
 
+    Paper: Peeples et al., "Learnable Adaptive Cosine Estimator (LACE) for Image
+    Classification", WACV 2022.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.

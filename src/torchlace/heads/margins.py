@@ -35,6 +35,9 @@ class _MarginHead(CosineHead):
 class ArcFace(_MarginHead):
     """Scaled cosines with an angle added to that of the true class (Deng et al., 2019).
 
+    Paper: Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", CVPR
+    2019.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.
@@ -67,6 +70,9 @@ class ArcFace(_MarginHead):
 class CosFace(_MarginHead):
     """Scaled cosines with a margin subtracted from the true class's (Wang et al., 2018).
 
+    Paper: Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face Recognition", CVPR
+    2018.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.
@@ -96,6 +102,8 @@ class CosFace(_MarginHead):
 
 class SphereFace(_MarginHead):
     """Scaled cosines with the angle to the true class multiplied (Liu et al., 2017).
+
+    Paper: Liu et al., "SphereFace: Deep Hypersphere Embedding for Face Recognition", CVPR 2017.
 
     Args:
         in_features: width of the features.

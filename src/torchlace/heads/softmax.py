@@ -25,6 +25,9 @@ from torchlace.heads.fold import Folded, linear
 class Softmax(Head):
     """A linear layer with softmax cross-entropy.
 
+    Paper: Bridle, "Probabilistic Interpretation of Feedforward Classification Network Outputs,
+    with Relationships to Statistical Pattern Recognition", Neurocomputing, 1990.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.
@@ -119,6 +122,9 @@ class Center(Auxiliary):
 
     The centres are learned by gradient descent like every other parameter.
 
+    Paper: Wen et al., "A Discriminative Feature Learning Approach for Deep Face Recognition",
+    ECCV 2016.
+
     Args:
         in_features: width of the features.
         num_classes: number of classes.
@@ -151,6 +157,9 @@ class AMC(Auxiliary):
 
     Pairs are the first half of the batch against the second, told apart by the true labels; an
     ignored sample takes its partner's contrastive term along.
+
+    Paper: Choi et al., "AMC-Loss: Angular Margin Contrastive Loss for Improved Explainability
+    in Image Classification", CVPR Workshops 2020.
 
     Args:
         in_features: width of the features.
