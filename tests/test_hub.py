@@ -151,6 +151,9 @@ def test_what_can_t_be_saved_is_a_sentence(tmp_path):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(ValueError, match=r"holds other files \(README.md\): name a new folder"):
         save_pretrained(made(), tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(ValueError, match="holds other files"):
+        save_pretrained(made(), tmp_path)
     assert (tmp_path / "README.md").read_text() == "mine"
 
 

@@ -1,24 +1,17 @@
-"""Trained classifiers as folders for the Hugging Face Hub: weights, settings and a model card.
-
-A folder holds ``model.safetensors``, ``config.json`` and ``README.md``. Loading one reads numbers
-and names: nothing in it is executed, and there are no pickles.
-"""
+"""Folders of trained classifiers: written, read, uploaded and downloaded."""
 
 from __future__ import annotations
 
 import json
-import re
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torchlace
-from torchlace import heads
 from torchlace._files import write_whole
 from torchlace.data import Prepare
+from torchlace.hub.card import Pretrained, model_card, plain
 from torchlace.models import Classifier
 
 if TYPE_CHECKING:
@@ -28,27 +21,6 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 _LIBRARY = "torchlace"
 # Where a model computes is for whoever loads it; in what precision is said by its weights.
 _ELSEWHERE = {"device", "dtype"}
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """A trained classifier with what its users have to know.
-
-    Attributes:
-        model: the classifier.
-        class_names: a name for each class.
-        prepare: the transform from uint8 images to what the model takes.
-        size: height and width that images are brought to before.
-        about: what the model card says of it, in Markdown.
-        figures: figures of merit for the card's table of results, by the names of measures.
-    """
-
-    model: Classifier
-    class_names: tuple[str, ...] = ()
-    prepare: Prepare | None = None
-    size: tuple[int, int] | None = None
-    about: str = ""
-    figures: Mapping[str, Any] | None = None
 
 
 Source = Classifier | Pretrained | str | Path
@@ -81,11 +53,8 @@ def save_pretrained(
     folder = Path(folder)
     given = _given(source)
     config = _config(given)
-    if folder.is_dir() and not (folder / CONFIG).exists():
-        others = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
-        if others:
-            raise ValueError(f"{folder} holds other files ({others[0]}): name a new folder")
-    card = _card(given, config, name or folder.resolve().name, license)
+    _check_free(folder)
+    card = model_card(given, config["model"], name or folder.resolve().name, license)
     # Clones: safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone() for key, value in given.model.state_dict().items()}
     files = {WEIGHTS: save(state), CARD: card.encode()}
@@ -159,6 +128,23 @@ def push_to_hub(
     return str(done.commit_url)
 
 
+def _check_free(folder: Path) -> None:
+    """Raise where files would be replaced that no earlier save has written."""
+    if not folder.is_dir() or _is_ours(folder):
+        return
+    others = sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
+    if others:
+        raise ValueError(f"{folder} holds other files ({others[0]}): name a new folder")
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("library") == _LIBRARY
+
+
 def _given(source: Source) -> Pretrained:
     if isinstance(source, Pretrained):
         return source
@@ -179,7 +165,7 @@ def _of_run(path: Path | str) -> Pretrained:
     run: Run = loaded.run
     result = run.result()  # an unfinished run is not calibrated yet
     # Paths say more of the machine than of the data.
-    data = _plain(Path(loaded.config.data).stem)
+    data = plain(Path(loaded.config.data).stem)
     kept = loaded.config.as_dict().items()
     settings = {key: value for key, value in kept if key not in {*EXECUTION, "data"}}
     about = (
@@ -228,9 +214,10 @@ def _config(given: Pretrained) -> dict[str, Any]:
 def _loaded(folder: Path) -> Pretrained:
     from safetensors.torch import load_file
 
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or config.get("library") != _LIBRARY:
+    text = (folder / CONFIG).read_text(encoding="utf-8")
+    if not _is_ours(folder):
         raise ValueError(f"its {CONFIG} is not one of torchlace")
+    config = json.loads(text)
     made, names = config["model"], config["class_names"]
     state = load_file(folder / WEIGHTS)
     # Before anything is made of the size that the settings claim.
@@ -244,64 +231,6 @@ def _loaded(folder: Path) -> Pretrained:
     prepare = None if config["preparation"] is None else Prepare(**config["preparation"])
     size = None if config["size"] is None else (int(config["size"][0]), int(config["size"][1]))
     return Pretrained(model.eval(), tuple(map(str, names)), prepare, size)
-
-
-def _card(given: Pretrained, config: dict[str, Any], name: str, license: str | None) -> str:
-    """The model card: what the Hub reads, and what people do."""
-    made, shape = config["model"], given.size
-    about: dict[str, Any] = {"library_name": _LIBRARY, "pipeline_tag": "image-classification"}
-    about["tags"] = [_LIBRARY, "image-classification", made["head"]]
-    if license is not None:
-        about["license"] = license
-    # A JSON value is a YAML value too.
-    front = "".join(f"{key}: {json.dumps(value)}\n" for key, value in about.items())
-    images = "prepared images" if given.prepare is None else "uint8 images"
-    if shape is not None:
-        images += f" of {shape[0]} × {shape[1]} pixels"
-    prepared = "images" if given.prepare is None else "loaded.prepare(images)"
-    parts = [
-        f"---\n{front}---",
-        f"# {_plain(name)}",
-        f"An image classifier: the network `{made['backbone']}` with the head `{made['head']}` of "
-        f"torchlace. {heads.summary(made['head'])}\nIt tells {made['num_classes']} classes apart; "
-        f"`{CONFIG}` has their names and the options of network and head.",
-        "## Use",
-        "```python\nimport torchlace as tl\n\n"
-        f'loaded = tl.hub.from_pretrained("{_plain(name)}")\n'
-        f"probabilities = loaded.model.probabilities({prepared})\n```",
-        f"It takes {images}, (N, {_channels(given, made)}, height, width).",
-    ]
-    if given.figures:
-        parts += ["## Results", "On the test images:", _results(given.figures, made)]
-    if given.about:
-        parts += ["## Training", given.about.rstrip()]
-    return "\n\n".join(parts) + "\n"
-
-
-def _results(figures: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """The measures that runs are compared by, as a table."""
-    from torchlace.evaluation.measures import TRAINING, figure, measures
-
-    lines = ["| measure | value | |", "| --- | ---: | --- |"]
-    for each in (*measures(), *TRAINING):
-        found = figure(figures, each.name)
-        value = each.shown(figure(figures, each.line) if found is None else found)
-        # Of five classes every one is among the first five.
-        said = each.short and (each.name != "top5_accuracy" or made["num_classes"] > 5)
-        if value is not None and said:
-            lines.append(f"| {each.heading} | {value:,.{each.digits}f} | {each.about} |")
-    return "\n".join(lines)
-
-
-def _channels(given: Pretrained, made: Mapping[str, Any]) -> str:
-    channels: int = made.get("channels", 3)
-    # Grey images are repeated to as many channels as the mean has.
-    return str(channels) if given.prepare is None or channels == 1 else f"1 or {channels}"
-
-
-def _plain(text: str) -> str:
-    """A name without what Markdown would act upon."""
-    return re.sub(r"[^\w /.+-]", "", text)
 
 
 def _write(content: bytes, file: Any) -> None:
