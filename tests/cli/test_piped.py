@@ -82,7 +82,7 @@ def test_heads(place):
 
 def test_figures_of_runs(place):
     run = str(run_of(place))
-    assert len(cells(only(piped("compare", run, folder=place).splitlines(), run))) == 9
+    assert len(cells(only(piped("compare", run, folder=place).splitlines(), run))) == 10
     lines = piped("evaluate", run, folder=place).splitlines()
     assert lines[0].startswith(f"{run}: 12 test images of ")
     for name in "abc":
