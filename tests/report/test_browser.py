@@ -389,6 +389,17 @@ def test_a_click_on_a_cell_of_the_confusion_matrix_shows_its_images(opened):
     )
 
 
+def test_all_images_of_a_confused_pair_are_a_button_away(opened):
+    page = opened()
+    button = page.locator("#d1 [data-cell]").first
+    count = int(button.inner_text().removeprefix("All "))
+    button.focus()
+    page.keyboard.press("Enter")
+    gallery = page.locator("#d1 [data-cell-of]").first
+    assert f": {count} of" in gallery.locator("p").inner_text()
+    assert gallery.locator("li .wrong").count() == count > 6
+
+
 def test_two_runs_show_what_only_one_gets_right(opened):
     page = opened()
     versus = page.locator("#d0 [data-versus]")

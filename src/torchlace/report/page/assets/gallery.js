@@ -54,6 +54,15 @@ function showVersus(box) {
   fillGallery(box.querySelector(".gallery"), part, wrong, places, said);
 }
 
+// By the keyboard too: what is most confused has a button for all of its images.
+document.addEventListener("click", ({ target }) => {
+  const cell = target.dataset.cell?.split(",").map(Number);
+  if (!cell) return;
+  const { run } = target.closest(".card").dataset;
+  showCell(partOf.get(target.closest(".part").id), runOf.get(run), cell);
+  document.querySelector(`[data-cell-of="${run}"]`).scrollIntoView({ block: "center" });
+});
+
 for (const box of document.querySelectorAll("[data-versus]")) {
   box.addEventListener("change", () => showVersus(box));
   showVersus(box);
