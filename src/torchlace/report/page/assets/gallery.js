@@ -10,10 +10,14 @@ function takenFor(run) {
 function fillGallery(box, part, run, places, said) {
   const [caption, list] = [document.createElement("p"), document.createElement("ul")];
   caption.className = "muted";
-  const more = places.length > MOST_SHOWN ? ` The first ${MOST_SHOWN} are shown.` : "";
+  const more = places.length > MOST_SHOWN && part.sheet ? ` The ${MOST_SHOWN} it was surest of are shown.` : "";
   caption.textContent = said + more;
-  list.className = "pictures";
+  list.className = "pictures fading";
+  list.tabIndex = 0;
+  list.ariaLabel = said;
+  fade(list);
   run.chances ??= unpack(run.confidence, Uint8Array);
+  places.sort((a, b) => run.chances[b] - run.chances[a]);
   for (const place of places.slice(0, part.sheet ? MOST_SHOWN : 0)) {
     const [label, taken] = [labelsOf(part)[place], takenFor(run)[place]];
     const verb = label === taken ? "right," : `→ ${part.classes[taken]},`;
@@ -50,7 +54,7 @@ function showVersus(box) {
   const places = [...labels.keys()].filter((place) => one[place] === labels[place] && other[place] !== labels[place]);
   const held = labels.length.toLocaleString("en");
   const gone = part.sheet ? "" : " There are no pictures: the images could not be read.";
-  const said = `${places.length} of ${held} test images: what ${wrong.name} took them for, and how sure it was.${gone}`;
+  const said = `${places.length} of the ${held} test images on this page: what ${wrong.name} took them for, and how sure it was.${gone}`;
   fillGallery(box.querySelector(".gallery"), part, wrong, places, said);
 }
 
