@@ -1,5 +1,6 @@
 """The page in a real browser."""
 
+import csv
 import io
 import re
 from itertools import pairwise, product
@@ -8,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from report.runs import NAMES
-
-from torchlace.report import write_report
 
 SPHERE = "#d0 .card:not([hidden]) .sphere"
 SHOWN = ".plot:not([hidden] *)"
@@ -63,6 +62,19 @@ def test_opens_without_error_or_request_draws_every_figure_and_fits_every_screen
             "([html, width]) => html.clientWidth === width && html.scrollWidth <= width",
             arg=[page.evaluate_handle("document.documentElement"), width],
         )
+
+
+def test_the_first_row_is_there_at_once_and_its_spheres_have_colours(opened):
+    page = opened()
+    hero = page.locator(".hero").first
+    assert "Ahead of" in hero.inner_text()
+    balls = hero.locator(".ball svg")
+    assert balls.count() == 2
+    for number in range(2):
+        picture = Image.open(io.BytesIO(balls.nth(number).screenshot())).convert("RGB")
+        vivid = np.asarray(picture).astype(int)
+        vivid = vivid[np.ptp(vivid, axis=-1) > 80] // 32
+        assert len(np.unique(vivid, axis=0)) >= 5
 
 
 def test_the_spheres_show_colours(opened):
@@ -333,6 +345,108 @@ def test_a_sphere_is_seen_from_its_best_side_in_each_space(opened):
     assert see(page, card).evaluate(eye) == pytest.approx(turned, abs=1e-3)
 
 
+@pytest.mark.parametrize("how", ["list", "alone"])
+def test_a_picked_class_turns_to_the_front(opened, how):
+    page = opened(*SMALL)
+    sphere = see(page, SPHERE)
+    if how == "list":
+        page.locator("#d0 [data-front]").select_option("4")
+    else:
+        page.locator("#d0 .classes [data-all=false]").click()
+        page.locator("#d0 .classes [data-class='4']").click()
+        assert page.locator("#d0 [data-front]").input_value() == "4"
+    eye = sphere.evaluate("e => { const {x, y, z} = e.layout.scene.camera.eye; return [x, y, z]; }")
+    centre = sphere.evaluate(
+        "e => { const all = e.data[2], of = e.figure.places.map(p => labelsOf(parts[0])[p]);"
+        "return ['x', 'y', 'z'].map(a => of.reduce((s, l, n) => s + (l === 4) * all[a][n], 0)); }"
+    )
+    cosine = np.dot(eye, centre) / np.linalg.norm(eye) / np.linalg.norm(centre)
+    assert cosine > 0.995
+    page.locator("#d0 [data-front]").select_option("")
+    home = sphere.evaluate("e => runOf.get(e.dataset.run).spheres.raw.eye")
+    back = sphere.evaluate(
+        "e => { const {x, y, z} = e.layout.scene.camera.eye; return [x, y, z]; }"
+    )
+    assert back == pytest.approx(1.4 * np.array(home), abs=1e-3)
+
+
+def test_a_click_on_a_cell_of_the_confusion_matrix_shows_its_images(opened):
+    page = opened()
+    heat = see(page, "#d0 .card:not([hidden]) .confusion")
+    box = heat.locator(".heatmaplayer image").bounding_box()
+    side = box["width"] / 10
+    page.mouse.click(box["x"] + 2.5 * side, box["y"] + 2.5 * side)
+    gallery = page.locator("#d0 .card:not([hidden]) [data-cell-of]").first
+    gallery.wait_for(state="visible")
+    said = gallery.locator("p").inner_text()
+    count = int(re.fullmatch(r"2 taken for 2: (\d+) of \d+ images\.", said).group(1))
+    assert gallery.locator("li .picture").count() == count > 20
+    assert set(gallery.locator("li b").all_inner_texts()) == {"2"}
+    page.evaluate("showCell(parts[0], parts[0].runs[0], [0, 1])")
+    assert (
+        "0 of"
+        in page.locator(f"[data-cell-of={page.evaluate('parts[0].runs[0].id')}]").inner_text()
+    )
+
+
+def test_more_images_of_a_confused_pair_are_a_button_away(opened):
+    page = opened()
+    button = page.locator("#d1 [data-cell]").first
+    count = int(re.search(r"(\d+)\xa0×", button.locator("xpath=../..").inner_text()).group(1))
+    button.focus()
+    page.keyboard.press("Enter")
+    gallery = page.locator("#d1 [data-cell-of]").first
+    assert f": {count} of" in gallery.locator("p").inner_text()
+    assert gallery.locator("li .wrong").count() == count > 6
+
+
+def test_two_runs_show_what_only_one_gets_right(opened):
+    page = opened()
+    versus = page.locator("#d0 [data-versus]")
+    for right, wrong in (("lace-0", "softmax-0"), ("softmax-0", "lace-1")):
+        for place, name in enumerate((right, wrong)):
+            versus.locator("select").nth(place).select_option(label=name)
+        expected = page.evaluate(
+            "names => { const [a, b] = names.map(n => parts[0].runs.find(r => r.name === n));"
+            "const [p, q] = [a, b].map(r => [...unpack(r.predicted, Uint16Array)]);"
+            "return labelsOf(parts[0]).filter((l, n) => p[n] === l && q[n] !== l).length; }",
+            [right, wrong],
+        )
+        said = versus.locator(".gallery p").inner_text()
+        assert said.startswith(
+            f"{expected} of the 359 test images on this page: what {wrong} took them for"
+        )
+        assert versus.locator("li").count() == versus.locator("li .wrong").count() == expected
+
+
+def test_tables_are_saved_as_csv_and_copied(opened):
+    page = opened(permissions=["clipboard-read", "clipboard-write"])
+    with page.expect_download() as saved:
+        page.locator("[data-csv=d0-t-runs]").click()
+    text = saved.value.path().read_text(encoding="utf-8-sig")
+    rows = list(csv.reader(io.StringIO(text)))
+    assert saved.value.suggested_filename.endswith("All-runs.csv")
+    assert [row[0] for row in rows] == ["Run", *column(page, "d0-t-runs", 1)]
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert float(rows[1][1]) == pytest.approx(float(column(page, "d0-t-runs", 2)[0]), abs=0.01)
+    page.locator("[data-copy=d0-t-runs]").click()
+    page.locator("[data-copy=d0-t-runs]", has_text="Copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert [line.split("\t") for line in copied.splitlines()] == rows
+
+
+def test_figures_are_saved_as_pictures(opened):
+    page = opened(*SMALL)
+    start = {"svg": b"<svg", "png": b"\x89PNG"}
+    for kind, format in (("bars", "svg"), ("bars", "png"), ("sphere", "png")):
+        figure = see(page, f"#d0 .plot.{kind}:not([hidden] *)")
+        with page.expect_download() as saved:
+            figure.locator("xpath=..").locator(f"[data-save={format}]").click()
+        assert saved.value.suggested_filename.endswith(f"{kind}.{format}")
+        assert saved.value.path().read_bytes().startswith(start[format])
+    assert [said for said in page.said if said[0] == "error"] == []
+
+
 def test_tables_sort_by_the_keyboard_with_what_is_missing_last(opened):
     page = opened()
     head = page.locator("[aria-labelledby=d0-t-compare] thead th", has_text="whitened")
@@ -438,17 +552,7 @@ def test_reads_without_scripts(opened, chromium, made):
     assert page.locator("[aria-labelledby=d0-t-runs] tbody tr").count() == 3
     assert page.locator("noscript").count() == 1
     assert page.locator(".pictures .picture").count() > 0
+    assert page.locator(".hero .ball svg").first.is_visible()
+    dead = page.locator("button, select, .plot").filter(visible=True)
+    assert all(dead.evaluate_all("all => all.map(e => Boolean(e.closest('thead')))"))
     context.close()
-
-
-def test_a_page_without_runs_opens_too(chromium, made, tmp_path):
-    report = write_report([made.runs["unfinished"]], tmp_path / "report.html")
-    page = chromium.new_page()
-    said = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(report.path.as_uri())
-    page.wait_for_timeout(300)
-    assert page.locator(".notice li").count() == 1
-    assert said == []
-    page.close()

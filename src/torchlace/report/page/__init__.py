@@ -16,7 +16,9 @@ from torchlace._reporter import Reporter
 from torchlace.evaluation.layouts import Method
 from torchlace.report.page import sentences, tables
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
-from torchlace.report.page.gather import Collection, Failed, Group, Shown, gather, group_runs
+from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
+from torchlace.report.page.hero import make_hero
+from torchlace.report.page.lead import is_baseline
 from torchlace.report.page.payload import collection_payload
 from torchlace.runs import RunError, find_runs, write_whole
 
@@ -24,8 +26,9 @@ __all__ = ["Report", "write_report"]
 
 _SCRIPTS = (
     *("base.js", "edges.js", "tables.js", "hover.js", "plots.js", "sphere.js", "still.js"),
-    *("page.js", "print.js"),
+    *("gallery.js", "save.js", "page.js", "print.js"),
 )
+_STYLES = ("page.css", "parts.css", "print.css")
 _SHOWN_AT_FIRST = 4
 
 
@@ -111,7 +114,7 @@ def _render(collections: Sequence[Collection], failed: Sequence[Failed], folder:
         title=_title(parts),
         parts=parts,
         failed=failed,
-        css=_asset("page.css"),
+        css="\n".join(map(_asset, _STYLES)),
         # With <, >, & and ' escaped, no name can end the script that holds it.
         payload=jinja.utils.htmlsafe_json_dumps(payload, allow_nan=False),
         plotly=_required("plotly.offline").get_plotlyjs(),
@@ -144,6 +147,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "id": f"d{number}",
         "collection": collection,
         "groups": groups,
+        "hero": make_hero(collection, groups, payload["colours"]),
         "sentences": sentences.summarise(collection, groups),
         "cards": sorted(cards, key=lambda card: (not card["shown"], not is_baseline(card["run"]))),
         "sample": sample,
@@ -181,11 +185,6 @@ def _first(groups: Sequence[Group]) -> set[str]:
     return set(list(ranked)[:_SHOWN_AT_FIRST])
 
 
-def is_baseline(run: Shown) -> bool:
-    """Whether a run is of softmax, which the other heads are compared with."""
-    return run.config.head == "softmax"
-
-
 def _sheet(collection: Collection, indices: Sequence[int]) -> Sheet | None:
     if collection.images is None or not indices:
         return None
@@ -197,9 +196,7 @@ def _title(parts: Sequence[dict[str, Any]]) -> str:
     titles = []
     for part in parts:
         labels = [group.label for group in part["groups"]]
-        what = " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[1:] else labels)
-        if len(labels) > 3:
-            what = f"{len(labels)} settings"
+        what = f"{len(labels)} settings" if len(labels) > 3 else sentences.listed(labels)
         titles.append(f"{what} on {part['collection'].data}")
     return "; ".join(titles)
 

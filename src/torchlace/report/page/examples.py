@@ -58,13 +58,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Pair:
-    """A class that is taken for another: how often, what percentage of its images, and examples."""
+    """A class that is taken for another: how often, what percentage of its images, and examples.
+
+    ``cell`` is its place in the confusion matrix.
+    """
 
     true: str
     taken: str
     count: int
     share: float
     examples: list[Example]
+    cell: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def find_examples(found: Inspection) -> Examples:
         own = found.labels == true
         share = 100 * count / int(own.sum())
         members = highest(top, own & (chosen == taken), _OF_A_PAIR)
-        pairs.append(Pair(names[true], names[taken], count, share, members))
+        pairs.append(Pair(names[true], names[taken], count, share, members, (true, taken)))
     return Examples(
         highest(top, chosen != found.labels, _WORST),
         highest(-margin, 100 * margin < UNSURE, _UNCERTAIN),

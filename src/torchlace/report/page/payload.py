@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from torchlace.experiments.pictures import encode
+from torchlace.report.page.ball import best_view
 from torchlace.report.page.examples import Sheet
 from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
 from torchlace.report.scores import axis_range
@@ -17,9 +18,6 @@ from torchlace.report.style import palette
 
 # Coordinates on the sphere as 16-bit integers: a 65,000th of its diameter is finer than any screen.
 UNIT = 32767
-_VIEWS = 600
-# Nearer to a pole, the way that is up turns quickly.
-_STEEPEST = 0.85
 
 
 def collection_payload(
@@ -96,22 +94,6 @@ def _run_payload(
         "angles": {name: each["histogram"] for name, each in scores.get("angles", {}).items()},
         "spectrum": [_number(value) for value in scores.get("whitening", {}).get("spectrum", [])],
     }
-
-
-def best_view(points: ArrayLike, labels: ArrayLike) -> list[float]:
-    """The direction from which most of a sphere's points are seen, every class counting the same.
-
-    A point that faces the eye counts fully, one near the edge in part, and one behind not at all.
-    """
-    # Directions lie evenly along a spiral that leaves out the poles.
-    height = np.linspace(-_STEEPEST, _STEEPEST, _VIEWS)
-    turn = np.pi * (3 - 5**0.5) * np.arange(_VIEWS)
-    flat = np.sqrt(1 - height**2)
-    eyes = np.stack([flat * np.cos(turn), flat * np.sin(turn), height], axis=1).astype(np.float32)
-    _, places, counts = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    seen = np.clip((np.asarray(points, dtype=np.float32) @ eyes.T - 0.2) / 0.6, 0, 1)
-    best = int(((1 / counts[places]).astype(np.float32) @ seen).argmax())
-    return [round(float(value), 3) for value in eyes[best]]
 
 
 def _sparse(counts: ArrayLike) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from torchlace.report.page.gather import Collection, Group, Shown
+from torchlace.report.page.lead import find_lead
 
 
 def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
@@ -23,12 +24,10 @@ def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
     if len(groups) == 1:
         return [f"{first}.", *_weakness(best.runs[0])]
     second = groups[1]
-    gap = f"{score.mean - second.accuracy.mean:.1f}"
-    more = f"{gap}\u00a0{'point' if gap == '1.0' else 'points'} more than"
-    if float(gap) == 0:
-        more = "as often as"
+    gap = points(score.mean - second.accuracy.mean)
+    more = "as often as" if gap == points(0) else f"{gap} more than"
     first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
-    sentences = [first, _chance(best, second)]
+    sentences = [first, find_lead(best, second).why]
     if len(groups) > 2:
         others = [group.accuracy.mean for group in groups[2:]]
         ends = dict.fromkeys(f"{end:.1f}" for end in (min(others), max(others)))
@@ -47,6 +46,27 @@ def percent(number: str) -> str:
     return f"{number}\u00a0%"
 
 
+def points(number: float) -> str:
+    """A difference of percentages, to a tenth.
+
+    Example:
+        >>> points(0.42).split(), points(1.0).split()
+        (['0.4', 'points'], ['1.0', 'point'])
+    """
+    text = f"{number:.1f}"
+    return f"{text}\u00a0{'point' if text == '1.0' else 'points'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a person lists them.
+
+    Example:
+        >>> listed(["lace", "softmax", "arcface"])
+        'lace, softmax and arcface'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
 def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
     """The most frequent mistakes: true class, class it was taken for, how often."""
     wrong = np.array(counts)
@@ -58,8 +78,8 @@ def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
 
 def of_bars(groups: Sequence[Group]) -> str:
     """What the bars show: the test accuracy of every setting."""
-    listed = "; ".join(f"{group.label} {percent(group.accuracy.text())}" for group in groups)
-    return f"Bars of test accuracy. {listed}."
+    bars = "; ".join(f"{group.label} {percent(group.accuracy.text())}" for group in groups)
+    return f"Bars of test accuracy. {bars}."
 
 
 def of_curves(runs: Sequence[Shown]) -> str:
@@ -93,8 +113,8 @@ def of_confusion(run: Shown) -> str:
     """What the confusion matrix shows: the three most frequent mistakes."""
     names = run.inspection.class_names
     found = confusions(run.inspection.scores["confusion"], 3)
-    listed = "; ".join(f"{names[i]} taken for {names[j]} {n} times" for i, j, n in found)
-    return f"Confusion matrix of {run.name}. {listed or 'No mistakes'}."
+    mistakes = "; ".join(f"{names[i]} taken for {names[j]} {n} times" for i, j, n in found)
+    return f"Confusion matrix of {run.name}. {mistakes or 'No mistakes'}."
 
 
 def of_reliability(run: Shown) -> str:
@@ -140,39 +160,6 @@ def _weakness(run: Shown) -> list[str]:
         return []
     whose = f"The most frequent mistake of {run.name}"
     return [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
-
-
-def _chance(best: Group, second: Group) -> str:
-    """Whether the difference of the two best may be chance."""
-    if len(best.runs) == len(second.runs) == 1:
-        return _same_images(best, second)
-    if min(len(best.runs), len(second.runs)) == 1:
-        single = best if len(best.runs) == 1 else second
-        return f"With one run of {single.label}, how much of that is chance can't be said."
-    one, other = best.accuracy, second.accuracy
-    error = sum((each.deviation or 0) ** 2 / len(each.values) for each in (one, other)) ** 0.5
-    if one.mean - other.mean > 2 * error:
-        return "That is more than their runs scatter."
-    return "Their runs scatter as much: take it for a tie."
-
-
-def _same_images(best: Group, second: Group) -> str:
-    """McNemar's exact test: a fair coin for every image that only one of the two gets right."""
-    from scipy.stats import binomtest
-
-    found = [group.runs[0].inspection for group in (best, second)]
-    one, other = (each.logits.argmax(dim=1) == each.labels for each in found)
-    for_one, for_other = int((one & ~other).sum()), int((other & ~one).sum())
-    differing = for_one + for_other
-    if not differing:
-        return "They are right on the very same images."
-    chance = float(binomtest(for_one, differing).pvalue)
-    where = f"{differing:,}\u00a0image{'s' if differing > 1 else ''}"
-    reading = "that can be chance" if chance > 0.05 else "that is hardly chance"
-    size = "p\u00a0<\u00a00.001" if chance < 0.001 else f"p\u00a0=\u00a0{chance:.2g}"
-    return (
-        f"On {where} only one of the two is right, {best.label} on {for_one:,}: {reading} ({size})."
-    )
 
 
 def _number(value: float | None) -> str:

@@ -70,7 +70,8 @@ def comparison_table(collection: Collection, groups: Sequence[Group]) -> Table:
         for each in measures()
         if each.short and any(each.value(run.inspection.figures) is not None for run in runs)
     ]
-    columns = [_words("Setting"), *map(_column, shown), Column("Runs")]
+    runs_column = Column("Runs", "One for each seed; all of them count.")
+    columns = [_words("Setting"), *map(_column, shown), runs_column]
     several = any(len(group.runs) > 1 for group in groups)
     caption = "Settings compared" if groups[1:] else "Figures of merit"
     if several:

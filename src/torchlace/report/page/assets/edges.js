@@ -8,7 +8,8 @@ function showEdges(element) {
 }
 
 const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => showEdges(target)));
-for (const element of document.querySelectorAll(".fading")) {
+function fade(element) {
   sizes.observe(element);
   element.addEventListener("scroll", () => showEdges(element), { passive: true });
 }
+document.querySelectorAll(".fading").forEach(fade);

@@ -11,14 +11,18 @@ function tell(part, text, place) {
   const picture = hover.querySelector(".picture");
   picture.hidden = !part.sheet || place === undefined;
   if (!picture.hidden) {
-    const { columns, shown } = part.sheet;
-    picture.className = `picture ${part.id}-sample`;
-    picture.style.backgroundPosition = `-${(place % columns) * shown}px -${Math.floor(place / columns) * shown}px`;
+    showImage(picture, part, place);
   }
   hover.hidden = false;
   const { width, height } = hover.getBoundingClientRect();
   hover.style.left = `${Math.max(8, Math.min(pointer.x + 16, innerWidth - width - 8))}px`;
   hover.style.top = `${Math.max(8, Math.min(pointer.y + 16, innerHeight - height - 8))}px`;
+}
+
+function showImage(picture, part, place) {
+  const { columns, shown } = part.sheet;
+  picture.className = `picture ${part.id}-sample`;
+  picture.style.backgroundPosition = `-${(place % columns) * shown}px -${Math.floor(place / columns) * shown}px`;
 }
 
 function untell() {

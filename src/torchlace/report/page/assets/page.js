@@ -14,14 +14,17 @@ function draw(element) {
   const figure = BUILDERS[element.dataset.plot](part, run);
   if (figure.height) element.style.height = `${figure.height}px`;
   const first = !element.dataset.drawn;
-  Plotly.react(element, figure.data, figure.layout, CONFIG);
+  element.ready = Plotly.react(element, figure.data, figure.layout, CONFIG);
   element.dataset.drawn = "true";
   element.figure = figure;
   if (element.dataset.plot === "sphere") sayWhich(part, run);
   if (!first || !(element.dataset.plot in SAY)) return;
   const say = ({ points: [point] }) => tell(part, ...SAY[element.dataset.plot](part, run, element.figure, point));
   element.on("plotly_hover", say);
-  element.on("plotly_click", say);
+  element.on("plotly_click", (event) => {
+    if (element.dataset.plot === "confusion") showCell(part, run, event.points[0].pointNumber);
+    else say(event);
+  });
   element.on("plotly_unhover", untell);
 }
 
@@ -35,8 +38,9 @@ const watcher = new IntersectionObserver((entries) => {
     // Browsers keep few WebGL contexts: a sphere out of sight gives its own back.
     if (!isIntersecting && target.dataset.drawn && target.dataset.plot === "sphere") {
       keepCamera(target);
-      Plotly.purge(target);
       delete target.dataset.drawn;
+      // What is purged in the middle of being drawn fails.
+      target.ready.then(() => { if (!target.dataset.drawn) Plotly.purge(target); });
     }
   }
 }, { rootMargin: "300px 0px" });
@@ -53,7 +57,14 @@ addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
   document.querySelectorAll(".plot").forEach((element) => watcher.observe(element));
 })));
 
+function pick(part, label) {
+  document.querySelector(`[data-front="${part.id}"]`).value = label ?? "";
+  bringToFront(part, label);
+}
+
 document.addEventListener("change", (event) => {
+  const { front } = event.target.dataset;
+  if (front) pick(partOf.get(front), event.target.value === "" ? undefined : Number(event.target.value));
   const group = event.target.closest(".switch");
   if (!group) return;
   const kind = event.target.name.endsWith("-space") ? "sphere" : "curves";
@@ -68,6 +79,9 @@ document.addEventListener("click", (event) => {
     if (button.dataset.all) {
       classes.querySelectorAll("[data-class]").forEach((chip) => press(chip, button.dataset.all === "true"));
     } else press(button, !pressed(button));
+    const part = partOf.get(classes.dataset.part);
+    const [only, ...others] = classesOn(part);
+    if (only !== undefined && !others.length) pick(part, only);
     redraw(`.sphere[data-part="${classes.dataset.part}"]`);
   } else if (button.matches(".runs .chip")) {
     press(button, !pressed(button));

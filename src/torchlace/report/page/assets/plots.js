@@ -102,6 +102,8 @@ function confusion(part, run) {
   const ticks = few
     ? { tickvals: names.map((_, i) => i), ticktext: names.map((name) => plain(shorten(name, 12))) }
     : { showticklabels: false };
+  // Turned the other way, the last name has no room.
+  const long = few && names.some((name) => name.length > 3);
   const written = names.length <= (narrow() ? 10 : 20);
   return {
     data: [{
@@ -113,7 +115,7 @@ function confusion(part, run) {
       texttemplate: written ? "%{text}" : undefined, textfont: { size: names.length > 12 ? 9 : 12 },
     }],
     layout: frame({
-      xaxis: { ...ticks, title: titled("predicted"), showgrid: false, zeroline: false, fixedrange: true, tickangle: few ? "auto" : 0 },
+      xaxis: { ...ticks, title: titled("predicted"), showgrid: false, zeroline: false, fixedrange: true, tickangle: long ? -45 : 0 },
       yaxis: { ...ticks, title: titled("true"), autorange: "reversed", showgrid: false, zeroline: false, fixedrange: true },
     }),
   };

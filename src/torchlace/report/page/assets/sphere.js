@@ -31,16 +31,39 @@ function sphere(part, run) {
       ...frame({ margin: { l: 0, r: 0, t: 0, b: 0 } }), uirevision: space,
       scene: {
         xaxis: bare(), yaxis: bare(), zaxis: bare(), aspectmode: "cube", dragmode: "orbit",
-        camera: cameraOf(run, space), uirevision: space,
+        camera: cameraOf(part, run, space), uirevision: space,
       },
     },
   };
 }
 
-// As it was left, or from where most is seen. Layouts of two spaces are turned independently.
-function cameraOf(run, space) {
-  const [x, y, z] = run.spheres[space].eye.map((value) => DISTANCE * value);
-  return run.cameras?.[space] ?? { eye: { x, y, z }, up: { x: 0, y: 0, z: 1 } };
+// As it was left, or with the picked class in front, or from where most is seen. Layouts of two
+// spaces are turned independently.
+function cameraOf(part, run, space) {
+  return run.cameras?.[space] ?? seenFrom(frontOf(part, run, space) ?? run.spheres[space].eye, DISTANCE);
+}
+
+function frontOf(part, run, space) {
+  if (part.front === undefined) return undefined;
+  const points = unpack(run.spheres[space].points, Int16Array);
+  return clusters(part, points, new Set([part.front]))[0]?.[1];
+}
+
+// At a pole, the way that is up would be lost.
+function seenFrom([x, y, z], distance) {
+  const rise = Math.max(-1.5, Math.min(1.5, Math.atan2(z, Math.hypot(x, y))));
+  const [round, across] = [Math.atan2(y, x), distance * Math.cos(rise)];
+  const eye = { x: across * Math.cos(round), y: across * Math.sin(round), z: distance * Math.sin(rise) };
+  return { eye, up: { x: 0, y: 0, z: 1 } };
+}
+
+function bringToFront(part, label) {
+  part.front = label;
+  for (const run of part.runs) run.cameras = {};
+  document.querySelectorAll(`.sphere[data-part="${part.id}"][data-drawn]`).forEach((element) => {
+    const run = runOf.get(element.dataset.run);
+    Plotly.relayout(element, { "scene.camera": cameraOf(part, run, spaceOf(part, run)) });
+  });
 }
 
 function keepCamera(element) {
@@ -179,7 +202,7 @@ function turn(element, how) {
   if (how === "home") {
     const [part, run] = [partOf.get(element.dataset.part), runOf.get(element.dataset.run)];
     run.cameras = {};
-    Plotly.relayout(element, { "scene.camera": cameraOf(run, spaceOf(part, run)) });
+    Plotly.relayout(element, { "scene.camera": cameraOf(part, run, spaceOf(part, run)) });
     return;
   }
   const eye = { ...element._fullLayout.scene.camera.eye };
@@ -193,9 +216,9 @@ function turn(element, how) {
   if (how === "down") rise = Math.max(rise - step, -1.5);
   if (how === "in") distance = Math.max(0.7, distance / 1.15);
   if (how === "out") distance = Math.min(4, distance * 1.15);
-  const across = distance * Math.cos(rise);
-  const next = { x: across * Math.cos(round), y: across * Math.sin(round), z: distance * Math.sin(rise) };
-  Plotly.relayout(element, { "scene.camera.eye": next, "scene.camera.up": { x: 0, y: 0, z: 1 } });
+  const towards = [Math.cos(rise) * Math.cos(round), Math.cos(rise) * Math.sin(round), Math.sin(rise)];
+  const next = seenFrom(towards, distance);
+  Plotly.relayout(element, { "scene.camera.eye": next.eye, "scene.camera.up": next.up });
 }
 
 const KEYS = {

@@ -2,12 +2,14 @@
 
 function still(part, run) {
   const space = spaceOf(part, run);
-  const [right, up, towards] = axes(cameraOf(run, space));
+  const [right, up, towards] = axes(cameraOf(part, run, space));
   const canvas = document.createElement("canvas");
   canvas.className = "still";
   const side = canvas.width = canvas.height = 900;
   const radius = 0.46 * side;
   const pen = canvas.getContext("2d");
+  pen.fillStyle = ink("surface");
+  pen.fillRect(0, 0, side, side);
   const place = (values, at) => {
     const p = [0, 1, 2].map((axis) => values[3 * at + axis] / UNIT);
     return [side / 2 + radius * dot(p, right), side / 2 - radius * dot(p, up), dot(p, towards)];
