@@ -15,6 +15,7 @@ from torchlace.data import (
     FileImages,
     MemoryImages,
     channel_statistics,
+    check_data,
     decode_image,
     image_files,
     load_data,
@@ -341,6 +342,7 @@ def test_mixed_sizes_and_colours(tmp_path):
         load_data(root, size=(32, 32, 3))
     with pytest.raises(TypeError, match=r"size must be an integer, got '32'"):
         load_data(root, size="32")
+    assert "to 224 × 224 pixels: images of 2 sizes (30 × 20 to 40 × 50); image" in data.resized
     grey = tmp_path / "grey"
     for number in range(4):
         genuine.png(grey / "xy"[number % 2] / f"{number}.png", genuine.images(1, 9, 12)[0])
@@ -361,6 +363,34 @@ def test_files_and_packs_are_brought_to_a_size_alike(tmp_path, size):
     assert packed.train.shape == files.train.shape == (3, *size)
     difference = packed.train.images.int() - files.train.images.int()
     assert difference.abs().float().mean() < 3  # Pillow enlarges and cuts by fractions of a pixel
+
+
+def test_a_few_files_of_another_size_are_brought_to_that_of_the_others(tmp_path):
+    root = tmp_path / "a"
+    genuine.class_folders(root, ("x", "y"), each=18, size=(20, 30))
+    assert not load_data(root).resized
+    for number in range(4):
+        genuine.png(root / "y" / f"odd {number}.png", genuine.images(1, 99, 80 + number)[0])
+        data = load_data(root)
+        assert data.size == (20, 30)
+    assert data.resized == (
+        "brought to 30 × 20 pixels, the size of the others: 4 of 40 images "
+        "(y/odd 0.png, y/odd 1.png, y/odd 2.png and 1 more)"
+    )
+    genuine.png(root / "y" / "odd 4.png", genuine.images(1, 99, 80)[0])
+    assert load_data(root).size == (224, 224)
+    assert load_data(root, size=25).size == (25, 25)
+    assert not load_data(root, size=25).resized
+
+
+def test_one_file_of_another_size_is_said_with_its_name(tmp_path):
+    genuine.class_folders(tmp_path / "a", ("x", "y"), each=6, size=(20, 30))
+    genuine.png(tmp_path / "a" / "x" / "z.png", genuine.images(1, 40, 40)[0])
+    report = check_data(tmp_path / "a")
+    assert report.shape[1:] == (20, 30)
+    assert report.notes == [
+        "brought to 30 × 20 pixels, the size of the others: 1 of 13 images (x/z.png)"
+    ]
 
 
 def test_what_is_not_a_folder_of_class_folders(tmp_path):

@@ -113,6 +113,8 @@ def check_data(
     repeated = len(hashes) - len(trained)
     if repeated:
         report.notes.append(f"{repeated} training images are copies of others")
+    if data.resized:
+        report.notes.append(data.resized)
     if data.skipped:
         files = counted(len(data.skipped), "image file")
         report.notes.append(f"{files} can't be read, the first: {data.skipped[0]}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -12,11 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torchlace._text import is_text, listed, shown
+from torchlace._text import counted, is_text, listed, setting, shown
 from torchlace.data.decode import (
     BadImage,
     BadImagesError,
     DataError,
+    Header,
     decode_image,
     read_header,
     verify_image,
@@ -36,11 +38,13 @@ _PARTS = {
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 # Larger ones are photographs rather than what a network is meant to see whole.
 _LARGEST = 512
+# What image files are brought to where too few of them have one size.
+MIXED_SIZE = (224, 224)
+# This share of them must have one size for all to get it, in tenths.
+_MAJORITY = 9
 
 # A file, the name of its class, and the part of a split that it belongs to, if any.
 Row = tuple[Path, str, str]
-# All listed images, the indices of those that can be used, and those that can't.
-Collected = tuple[Images, Tensor, tuple[BadImage, ...]]
 Result = TypeVar("Result")
 
 
@@ -51,6 +55,18 @@ class Listing(NamedTuple):
     labels: Tensor
     testing: Tensor | None
     class_names: tuple[str, ...]
+
+
+class Collected(NamedTuple):
+    """All listed images, the indices of those that can be used, and those that can't.
+
+    ``resized`` says which images have been brought to another size than their own, if any have.
+    """
+
+    images: Images
+    good: Tensor
+    bad: tuple[BadImage, ...]
+    resized: str
 
 
 def list_folder(folder: Path) -> Listing:
@@ -95,14 +111,15 @@ def image_files(folder: Path) -> list[Path]:
 def collect(
     listing: Listing,
     size: tuple[int, int] | None,
-    mixed_size: tuple[int, int],
+    mixed_size: tuple[int, int] | None,
     skip_bad: bool,
     memory_limit: int,
 ) -> Collected:
     """Decode every listed file, into memory if all fit below ``memory_limit`` bytes.
 
-    Without a ``size`` they keep theirs; where they differ in it, or it is more than 512 pixels,
-    they get ``mixed_size``.
+    Without a ``size`` they get the one that nine of ten have; where too few have one size, or it is
+    more than 512 pixels, they get 224 × 224. A ``mixed_size`` is what they get instead as soon as
+    one of them has another size than the others.
 
     Raises:
         BadImagesError: if some can't be used and ``skip_bad`` is False.
@@ -110,9 +127,11 @@ def collect(
     paths = listing.paths
     headers, bad = _each(lambda index: read_header(paths[index]), range(len(paths)))
     channels = 1 if all(header.grey for header in headers.values()) else 3
-    sizes = {(header.height, header.width) for header in headers.values()}
-    alike = len(sizes) == 1 and max(*min(sizes)) <= _LARGEST
-    shape = size if size is not None else min(sizes) if alike else mixed_size
+    shape, resized = (0, 0), ""
+    if size is not None:
+        shape = size
+    elif headers:
+        shape, resized = _common_size(paths, headers, mixed_size)
     in_memory = len(paths) * channels * shape[0] * shape[1] <= memory_limit
     pixels = torch.zeros(len(paths) if in_memory else 0, channels, *shape, dtype=torch.uint8)
 
@@ -131,7 +150,42 @@ def collect(
         if in_memory
         else FileImages(paths, listing.labels, channels, shape, skip_bad=skip_bad)
     )
-    return images, torch.tensor(list(good), dtype=torch.int64), tuple(bad.values())
+    usable = torch.tensor(list(good), dtype=torch.int64)
+    return Collected(images, usable, tuple(bad.values()), resized)
+
+
+def _common_size(
+    paths: Sequence[Path], headers: dict[int, Header], mixed_size: tuple[int, int] | None
+) -> tuple[tuple[int, int], str]:
+    """The size that all images get, and what is to be said of those that have another."""
+    sizes = {index: (header.height, header.width) for index, header in headers.items()}
+    (common, count), *others = Counter(sizes.values()).most_common()
+    usual = 10 * count >= _MAJORITY * len(sizes) if mixed_size is None else not others
+    if usual and max(common) <= _LARGEST:
+        odd = [paths[index] for index, each in sizes.items() if each != common]
+        return common, _other_sizes(odd, len(sizes), common) if odd else ""
+    size = mixed_size or MIXED_SIZE
+    found = _pixels(common)
+    if others:
+        found = f"{_pixels(min(sizes.values()))} to {_pixels(max(sizes.values()))}"
+    return size, (
+        f"brought to {_pixels(size)} pixels: images of {counted(len(others) + 1, 'size')} "
+        f"({found}); {setting('image_size')} chooses another"
+    )
+
+
+def _other_sizes(odd: Collection[Path], total: int, common: tuple[int, int]) -> str:
+    names = ["/".join(path.parts[-2:]) for path in odd]
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return (
+        f"brought to {_pixels(common)} pixels, the size of the others: {len(names):,} of "
+        f"{total:,} images ({', '.join(map(shown, names[:3]))}{more})"
+    )
+
+
+def _pixels(size: tuple[int, int]) -> str:
+    """Width and height, as people say it."""
+    return f"{size[1]} × {size[0]}"
 
 
 def _each(

@@ -180,6 +180,8 @@ class ImageData:
         skipped: files that were left out because they can't be read, with the reason.
         drawn: whether the test images were drawn from all, where the source doesn't say which they
             are. Of a source that has changed, others are drawn.
+        resized: which image files were brought to another size than their own, in a sentence; empty
+            if all kept theirs or a size was asked for.
     """
 
     name: str
@@ -190,6 +192,7 @@ class ImageData:
     digest: str = ""
     skipped: tuple[str, ...] = ()
     drawn: bool = False
+    resized: str = ""
 
     @property
     def num_classes(self) -> int:

@@ -43,8 +43,6 @@ Drawn = tuple[Tensor, Tensor]
 Draw = Callable[[Tensor], Drawn]
 
 MEMORY_LIMIT = 2 << 30
-# What image files of different sizes are brought to.
-MIXED_SIZE = (224, 224)
 # So many images at a time are looked at, where all are.
 _STEP = 1024
 
@@ -54,7 +52,7 @@ def load_data(
     root: Path | str | None = None,
     *,
     size: int | tuple[int, int] | None = None,
-    mixed_size: int | tuple[int, int] = MIXED_SIZE,
+    mixed_size: int | tuple[int, int] | None = None,
     skip_bad: bool = False,
     test_fraction: float = 0.2,
     seed: int = 0,
@@ -71,9 +69,10 @@ def load_data(
         root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
         size: height and width to bring the images to, such as ``(32, 48)``, or the side of a
             square: they are resized in their proportions to cover it, and the centre is cut out.
-            By default images keep their size, unless they are files that differ in size or have a
-            side of more than 512 pixels.
-        mixed_size: what such files are brought to, likewise.
+            By default packs keep their size, and files get the one that nine of ten have; 224 × 224
+            if there is none, or it has a side of more than 512 pixels.
+        mixed_size: what all files get, likewise, if any two of them differ in size or have a side
+            of more than 512 pixels.
         skip_bad: go on without image files that can't be read, listed in ``skipped``; by default
             they are an error.
         test_fraction: how much of each class to test on, where the source doesn't say. The
@@ -94,7 +93,7 @@ def load_data(
         (16, 12)
     """
     wanted = None if size is None else _sides("size", size)
-    mixed = _sides("mixed_size", mixed_size)
+    mixed = None if mixed_size is None else _sides("mixed_size", mixed_size)
     name = str(source)
     loader = find_loader(name)
 
@@ -243,7 +242,7 @@ def _class_names(
 
 
 def _from_files(name: str, listing: Listing, collected: Collected, draw: Draw) -> ImageData:
-    images, good, bad = collected
+    images, good, bad, resized = collected
     if listing.testing is None:
         rest, held_out = (good[indices] for indices in draw(images.labels[good]))
     else:
@@ -258,7 +257,7 @@ def _from_files(name: str, listing: Listing, collected: Collected, draw: Draw) -
     _require_tests(name, test)
     mirror, drawn = name.lower() not in NEVER_MIRRORED, listing.testing is None
     skipped = tuple(map(str, bad))
-    return ImageData(name, train, test, listing.class_names, mirror, "", skipped, drawn)
+    return ImageData(name, train, test, listing.class_names, mirror, "", skipped, drawn, resized)
 
 
 def _finished(data: ImageData, size: tuple[int, int] | None) -> ImageData:

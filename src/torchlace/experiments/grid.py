@@ -105,8 +105,9 @@ def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = Fals
         learned = (run.result("data_digest") if run.finished else run.facts())["data_digest"]
         # A training goes on from the path where it began only.
         left = closely and not task.complete(runs)
-        options: dict[str, Any] = {"size": config.image_size, "mixed_size": config.mixed_size}
-        options |= {"skip_bad": config.skip_bad}
+        # Files that differ in size get what they got then, as when the run is read.
+        options: dict[str, Any] = {"mixed_size": tuple(run.facts()["size"])}
+        options |= {"size": config.image_size, "skip_bad": config.skip_bad}
         if (moved and left) or digest(config.data, config.root, **options) != learned:
             other = f"{there}, and this grid means {here}"
             raise ValueError(

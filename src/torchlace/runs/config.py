@@ -48,7 +48,7 @@ class TrainConfig:
         "auto",
         "small-cnn, one of torchvision's, or timm/NAME.",
         MODEL,
-        shown="auto: small-cnn for digits, resnet18 else",
+        shown="auto: resnet18; small-cnn for digits, and for own images on a CPU",
     )
     stem: str = option(
         "auto",
@@ -77,7 +77,7 @@ class TrainConfig:
         "Side of the square that images, of packs too, are brought to.",
         DATA,
         most=10**4,
-        shown="their own; 224 (paper: 256) where they differ or exceed 512",
+        shown="that of nine in ten; 224 where they differ or exceed 512; paper: 256",
     )
     mirror: bool | None = option(
         None, "Mirror half of the training images.", DATA, shown="all but known digits"
@@ -93,7 +93,14 @@ class TrainConfig:
         LEARNING,
         choices=("constant", "cosine", "one-cycle"),
     )
-    epochs: int = option(300, "Epochs, at most.", LEARNING, low=1, most=10**9)
+    epochs: int = option(
+        300,
+        "Epochs, at most.",
+        LEARNING,
+        low=1,
+        most=10**9,
+        shown="300; for own images on a CPU what three minutes allow",
+    )
     patience: int = option(
         10,
         "Stop after so many epochs without a better validation loss.",
@@ -102,7 +109,12 @@ class TrainConfig:
         most=10**9,
     )
     batch_size: int = option(
-        256, "Images in a step, over all devices together.", LEARNING, low=1, most=10**9
+        256,
+        "Images in a step, over all devices together.",
+        LEARNING,
+        low=1,
+        most=10**9,
+        shown="256; fewer where own images are few",
     )
     validation: float = option(
         0.1, "Share of the training images held out.", JUDGING, low=0, high=0.5
@@ -189,12 +201,11 @@ class TrainConfig:
         return "small-cnn" if self.data == "digits" else "resnet18"
 
     @property
-    def mixed_size(self) -> tuple[int, int]:
-        """Height and width that image files of different sizes are brought to."""
-        from torchlace.data.load import MIXED_SIZE
+    def mixed_size(self) -> tuple[int, int] | None:
+        """Height and width that image files of different sizes get; None for that of the most."""
         from torchlace.data.transforms import PAPER_RESIZE
 
-        return (PAPER_RESIZE, PAPER_RESIZE) if self.protocol == "paper" else MIXED_SIZE
+        return (PAPER_RESIZE, PAPER_RESIZE) if self.protocol == "paper" else None
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values, ready for YAML."""
