@@ -52,6 +52,20 @@ def test_the_table_shows_the_same(place):
         assert f"{row['parameters']:,}" in line
 
 
+def test_on_a_narrow_terminal_it_turns_instead_of_breaking_words(place):
+    columns = {"COLUMNS": "80"}
+    rows = torchlace("compare", "lace", "softmax", "--json", folder=place).json()
+    shutil.copytree(place / "lace", place / "runs" / "a rather long name of a run with lace")
+    shutil.copytree(place / "softmax", place / "runs" / "a-rather-long-name-of-a-softmax-run")
+    shutil.copytree(place / "softmax", place / "runs" / "other-softmax-run-with-a-name-as-long")
+    shown = torchlace("compare", "lace", "softmax", "runs", folder=place, environment=columns).out
+    assert max(map(len, shown.splitlines())) <= 80
+    for word in ("lace", "softmax", "top-5", "seconds", "params"):
+        assert f" {word} " in shown
+    assert "runs/other-softmax-run-with-a-name-as-long" in shown
+    assert shown.count(f"{rows[0]['parameters']:,}") >= 2
+
+
 def test_runs_that_can_t_be_examined_are_rows_that_say_so(place):
     runs = ("young", "lace", "broken", "nowhere")
     done = torchlace("compare", *runs, "--json", folder=place)

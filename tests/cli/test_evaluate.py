@@ -10,6 +10,7 @@ from training.processes import watched
 from training.rewriting import rewrite_json
 
 from torchlace.evaluation import measures
+from torchlace.evaluation.verdict import verdict
 from torchlace.training import Run
 
 
@@ -47,6 +48,37 @@ def test_the_table_shows_the_same(place, done):
         else:
             assert f" {value:,.{each.digits}f} " in table
     assert all(f"{value:.2f}" in table for value in scores["classes"].values())
+
+
+def test_a_verdict_in_words_comes_first(place, done):
+    scores = done.json()
+    first, second, third = torchlace("evaluate", "run", folder=place).out.splitlines()[:3]
+    assert first.startswith(f"right for {scores['accuracy']:.1f} % of 359 test images (95 % inter")
+    assert "its probabilities" in second
+    counts = scores["confusion"]
+    worst = max(counts[row][column] for row in range(10) for column in range(10) if row != column)
+    assert re.match(rf"most often confused: \d taken for \d \({worst} of \d+\), ", third)
+
+
+@pytest.mark.parametrize(
+    ("right", "confidence", "says"),
+    [
+        (9_000, 0.91, "can be trusted: they are 1.0 points off"),
+        (9_000, 0.95, "are roughly right: they are 5.0"),
+        (7_000, 0.9, "can't be trusted: they are 20.0"),
+        (27, 0.94, "can be trusted as far as 30 images tell: they are 4.0"),
+    ],
+)
+def test_probabilities_that_can_be_trusted(right, confidence, says):
+    count = 30 if right < 100 else 10_000
+    scores = {
+        "accuracy": 100 * right / count,
+        "confusion": [[right, 0], [0, count - right]],
+        "calibrated_ece": abs(confidence - right / count),
+        "reliability": {"after": [{"count": count, "confidence": confidence}, {"count": 0}]},
+    }
+    assert says in verdict(scores, ["cat", "dog"])[1]
+    assert len(verdict(scores, ["cat", "dog"])) == 2
 
 
 def test_classes_of_one_name_are_told_apart(tmp_path):

@@ -152,10 +152,13 @@ def silence_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, turn: bool = False
+) -> None:
     """Print a table, columns of numbers to the right; without names of columns, no header.
 
-    On a terminal it is as wide as that; in a file or pipe every row is a line.
+    On a terminal it is as wide as that; in a file or pipe every row is a line. A table that may
+    ``turn`` shows its rows as columns where it would be too wide, in several parts if need be.
     """
     from rich.console import Console
     from rich.table import Table
@@ -179,9 +182,28 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         console.width = needed.maximum
     elif needed.minimum > console.width:
         table.box, table.padding = None, (0, 1, 0, 0)
+        bare = console.measure(table, options=console.options.update(max_width=_WIDEST))
+        if turn and bare.minimum > console.width:
+            _print_turned(title, columns, rows, console.width)
+            return
     # Beside the table rather than of it, whose width it would be broken to.
     console.print(Text(shown(title), "italic"), soft_wrap=True)
     console.print(table)
+
+
+def _print_turned(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> None:
+    first = max(map(len, columns)) + 4
+    parts: list[list[Sequence[str]]] = [[]]
+    for row in rows:
+        taken = first + sum(3 + max(map(len, each)) for each in [*parts[-1], row])
+        if parts[-1] and taken > width:
+            parts.append([])
+        parts[-1].append(row)
+    for part in parts:
+        turned = [list(each) for each in zip(columns, *part, strict=True)]
+        print_table(title, turned[0], turned[1:])
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -69,6 +69,6 @@ def _show(rows: list[dict[str, Any]]) -> None:
         values = (each.shown(row.get(each.name)) for each in columns)
         table.append([name, *map(number, values, (each.digits for each in columns))])
     headings = (each.short for each in columns)
-    print_table("runs on their test images", ["run", *headings], table)
+    print_table("runs on their test images", ["run", *headings], table, turn=True)
     for note in notes:
         say(note)

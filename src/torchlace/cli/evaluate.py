@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchlace.cli.common import number, plain_errors, print_json, print_table
+from torchlace.cli.common import number, plain_errors, print_json, print_table, say
 from torchlace.cli.progress import reporting
 
 _APART = {"auroc": "AUROC", "fpr_at_95_recall": "accepted at 95 % recall", "aupr": "AUPR"}
@@ -33,6 +33,7 @@ def evaluate(
         from torchlace.evaluation import inspect, measures, unknown_scores
         from torchlace.evaluation.measures import CLUSTERS, SPACES, TRAINING
         from torchlace.evaluation.scores import distinct_names
+        from torchlace.evaluation.verdict import verdict
 
         with reporting() as watcher:
             found = inspect(run, device=device, reporter=watcher, refresh=refresh, root=root)
@@ -47,6 +48,8 @@ def evaluate(
     if as_json:
         print_json({"run": str(run), **scores, "classes": classes})
         return
+    for sentence in verdict(scores, found.class_names):
+        say(sentence)
     title = f"{run}: {len(found.labels):,} test images of {Path(found.config.data).name}"
     single = [each for each in measures() if not each.name.startswith("clusters.")]
     single += [each for each in TRAINING if each.name == "temperature"]
