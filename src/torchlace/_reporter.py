@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -21,6 +22,13 @@ class Reporter:
 
     def message(self, text: str) -> None:
         """Take a line for the user to read."""
+
+    def begin(self, epochs: int, choices: Callable[[], dict[str, str]]) -> None:
+        """Take note that a training of so many epochs is about to begin.
+
+        ``choices()`` says with which images, network and device, and how long it will take: a name
+        and a few words for each. It measures the time, so that who shows nothing doesn't wait.
+        """
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Take note that ``done`` of ``total`` parts of a piece of work are done."""

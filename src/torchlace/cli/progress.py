@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,8 @@ from torchlace._text import shown, shown_lines
 from torchlace.cli.common import say
 
 _SHORTEST_BAR = 8
+# How wide lines of a log may be.
+_LOG = 80
 
 
 @contextmanager
@@ -41,6 +44,9 @@ class _Lines(Reporter):
 
     def message(self, text: str) -> None:
         say(text, err=True)
+
+    def begin(self, epochs: int, choices: Callable[[], dict[str, str]]) -> None:
+        self.message(_aligned(choices(), _LOG))
 
     def epoch(self, row: dict[str, Any], epochs: int) -> None:
         self.message("  ".join(_summary(row, epochs)))
@@ -79,6 +85,11 @@ class Bars(Reporter):
 
         # The terminal breaks long lines, so that paths in them can be copied.
         self.bars.console.print(Text(shown_lines(text)), soft_wrap=True)
+
+    def begin(self, epochs: int, choices: Callable[[], dict[str, str]]) -> None:
+        """Print what the training begins with."""
+        self.clock.epochs = epochs
+        self.message(_aligned(choices(), self.bars.console.width))
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Move the bar of a piece of work."""
@@ -151,6 +162,17 @@ class _Clock:
         if self.began is not None:
             self.last = now - self.began[0]
         self.began = (now, 0)
+
+
+def _aligned(rows: Mapping[str, str], width: int) -> str:
+    """Names and what is said of them, side by side, in lines of at most this width."""
+    column = max(map(len, rows)) + 2
+    lines = ["training with"]
+    for name, said in rows.items():
+        parts = textwrap.wrap(said, max(width - column - 2, 20), break_on_hyphens=False)
+        heads = [name, *[""] * len(parts)]
+        lines += [f"{head:{column}}{part}" for head, part in zip(heads, parts, strict=False)]
+    return "\n  ".join(lines)
 
 
 def _summary(row: dict[str, Any], epochs: int) -> list[str]:

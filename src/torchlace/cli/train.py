@@ -99,18 +99,22 @@ def train(
     """Train a classifier; the same command again resumes an unfinished run."""
     given = {name: value for name, value in settings.items() if value is not None}
     with plain_errors():
+        from torchlace.runs.readers import read_yaml
         from torchlace.training import InterruptedRun
         from torchlace.training import train as start
+        from torchlace.training.choices import OPEN
 
         if "head_options" in given:
             given["head_options"] = dict(map(_head_option, given["head_options"]))
         chosen = TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
+        settled = {*given, *(read_yaml(config)[0] if config else ())}
+        choose = [name for name in OPEN if name not in settled]
         run = path or Path("runs") / _name(chosen)
         if not is_text(str(run)):  # TensorBoard could not write there
             raise ValueError(f"--run {run}: this name is not UTF-8; give another")
         try:
             with reporting(epochs=chosen.epochs, quiet=quiet or as_json) as reporter:
-                result = start(chosen, run, reporter=reporter, overwrite=overwrite)
+                result = start(chosen, run, reporter=reporter, overwrite=overwrite, choose=choose)
         except InterruptedRun as stop:
             if int(os.environ.get("LOCAL_RANK", "0")) == 0:
                 say(str(stop), err=True)

@@ -99,7 +99,7 @@ class TrainConfig:
         LEARNING,
         low=1,
         most=10**9,
-        shown="300; for own images on a CPU what three minutes allow",
+        shown="300; for own images 60, on a CPU what three minutes allow",
     )
     patience: int = option(
         10,

@@ -54,6 +54,8 @@ class Inputs:
             )
         if config.mirror is not None:
             self.data = dataclasses.replace(self.data, mirror=config.mirror)
+        if self.data.resized:
+            reporter.message(f"note: {self.data.resized}")
         if self.data.skipped:
             listed = "".join(f"\n  {each}" for each in self.data.skipped)
             count = counted(len(self.data.skipped), "unreadable image")
@@ -67,10 +69,15 @@ class Inputs:
         if config.images is not None:
             train = train[_few(self.data.train.labels[train], config.images, config.seed)]
         device, rank, world = fabric.device, fabric.global_rank, fabric.world_size
-        place = {"rank": rank, "world": world, "workers": config.workers}
-        self.fit = Batches(self.data.train, train, device, **place)
-        self.held = Batches(self.data.train, held, device, **place)
-        self.test = Batches(self.data.test, torch.arange(len(self.data.test)), device, **place)
+        options = {"rank": rank, "world": world, "workers": config.workers}
+        self.fit = Batches(self.data.train, train, device, **options)
+        self.held = Batches(self.data.train, held, device, **options)
+        self.test = Batches(self.data.test, torch.arange(len(self.data.test)), device, **options)
+        self.place = (rank, world)
+
+    def arrange(self, config: TrainConfig, reporter: Reporter) -> None:
+        """Take the batch size and the protocol of the settings."""
+        rank, world = self.place
         self.batch = min(config.batch_size, len(self.fit))
         if self.batch < world:
             raise RunError(f"{len(self.fit)} training images are too few for {world} processes")
@@ -81,7 +88,7 @@ class Inputs:
                 "more of them"
             )
         augment, self.prepare = protocol_transforms(config.protocol, self.data)
-        self.augment = Augmentation(augment, device, self.batch, rank, world)
+        self.augment = Augmentation(augment, self.fit.device, self.batch, rank, world)
 
     @property
     def steps(self) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from torchlace.training.checkpoint import (
     spread_model,
     write_checkpoint,
 )
+from torchlace.training.choices import beginning, choose_epochs, choose_network, left_open
 from torchlace.training.distributed import (
     OneDevice,
     Together,
@@ -47,6 +48,7 @@ from torchlace.training.stopping import (
     Progress,
     interruptible,
     is_finished,
+    leaving_nothing,
     make_folder,
 )
 
@@ -58,19 +60,23 @@ def train(
     reporter: Reporter | None = None,
     overwrite: bool = False,
     locked: bool = False,
+    choose: Collection[str] = (),
 ) -> dict[str, Any]:
     """Train, or go on training, in a run directory; returns what result.json says.
 
     A finished run is left alone unless ``overwrite``; an unfinished one is resumed if its settings
-    are the same. ``locked`` says that the caller holds the run's lock.
+    are the same. ``locked`` says that the caller holds the run's lock. ``choose`` names settings
+    that follow from the images and the device instead: ``backbone``, ``pretrained``, ``batch_size``
+    and ``epochs``; the run records what was chosen. Data sets with a name have the paper's.
     """
     reporter = reporter or Reporter()
     run = Run(path)
     import_all(config.imports)
+    config, still_open = left_open(config, run, choose, overwrite)
     # Before others are started, or waited for in vain.
     if not companion() and is_finished(run, config, reporter, overwrite):
         return run.result()
-    with _leaving_nothing(run):
+    with leaving_nothing(run):
         check_model(config)
         fabric = make_fabric(config)
         launch(fabric)
@@ -88,10 +94,20 @@ def train(
                     f"{setting('path')}"
                 )
             # Again: nobody else changes the folder from here on.
+            config, still_open = left_open(config, run, still_open, overwrite)
             if fabric.broadcast(first and is_finished(run, config, reporter, overwrite)):
                 return run.result() if first else {}
             check_shared(run, fabric)
-            training = _Training(config, run, fabric, reporter, company, lock, resume=not overwrite)
+            training = _Training(
+                config,
+                run,
+                fabric,
+                reporter,
+                company,
+                lock,
+                resume=not overwrite,
+                choose=still_open,
+            )
             if first:
                 run.sweep()
                 if overwrite:
@@ -100,17 +116,6 @@ def train(
             return training.run_to_end()
         finally:
             lock.remove()  # and a folder in which nothing could begin
-
-
-@contextmanager
-def _leaving_nothing(run: Run) -> Iterator[None]:
-    """What could not even begin leaves no folder behind."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # there is something in it
-            run.path.rmdir()
-        raise
 
 
 class _Training:
@@ -124,15 +129,21 @@ class _Training:
         lock: Lock,
         *,
         resume: bool,
+        choose: Collection[str],
     ) -> None:
-        self.config, self.run, self.fabric, self.reporter = config, run, fabric, reporter
+        self.run, self.fabric, self.reporter = run, fabric, reporter
         self.company, self.lock = company, lock
         self.device: torch.device = fabric.device
         self.first = fabric.global_rank == 0
         self.inputs = Inputs(config, fabric, reporter)
+        config = fabric.broadcast(choose_network(config, choose, self.inputs))
+        self.inputs.arrange(config, reporter)
         resumed = fabric.broadcast(resume and run.checkpoint_path.exists())
         # Before anything is begun: what can't be built, or can't take these images, leaves nothing.
         self.model = build_model(config, fabric, self.inputs, resumed=resumed)
+        self.config, seconds = choose_epochs(config, choose, fabric, self.inputs, self.model)
+        choices = partial(beginning, self.config, fabric, self.inputs, self.model, choose, seconds)
+        self.begin = partial(reporter.begin, self.config.epochs, choices)
         self.scoring = Scoring(self.inputs, fabric, compiled=config.compile)
         self.progress = Progress()
         # There an epoch may take hardly longer than writing its checkpoint.
@@ -142,6 +153,7 @@ class _Training:
 
     def run_to_end(self) -> dict[str, Any]:
         config, progress = self.config, self.progress
+        self.begin()
         made = self.made = Assembly(config, self.fabric, self.inputs, self.model)
         scheduler = make_scheduler(config, made.optimizer, self.inputs.steps)
         parts = {"model": made.model, "optimizer": made.optimizer, "scheduler": scheduler}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -118,3 +118,14 @@ def make_folder(run: Run) -> None:
         run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{run.path} can't be created: {error.strerror}") from error
+
+
+@contextmanager
+def leaving_nothing(run: Run) -> Iterator[None]:
+    """What could not even begin leaves no folder behind."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # there is something in it
+            run.path.rmdir()
+        raise

@@ -1,0 +1,137 @@
+"""What `train` chooses for images of one's own, and says before the first epoch."""
+
+import dataclasses
+
+import pytest
+import yaml
+from cli.inside import torchlace
+from cli.pictures import as_folder, as_npz, write
+from PIL import Image
+from training.processes import outcome
+
+from torchlace.training import Reporter, TrainConfig, train
+from torchlace.training.choices import OPEN, batch_for, epochs_for
+
+
+def settings(folder):
+    return TrainConfig.from_yaml(folder / "run" / "config.yaml")
+
+
+def test_settings_left_open_follow_the_images_and_the_device(tmp_path):
+    write(tmp_path / "pictures")
+    Image.new("L", (30, 20)).save(tmp_path / "pictures" / "digit 3" / "odd.png")
+    command = ("train", "--data", "pictures", "--run", "run", "--patience", 2)
+    done = torchlace(*command, folder=tmp_path)
+    assert done.code == 0
+    chosen = settings(tmp_path)
+    assert (chosen.backbone, chosen.batch_size, chosen.pretrained) == ("small-cnn", 16, False)
+    assert 59 <= chosen.epochs <= 100
+    assert (chosen.schedule, chosen.lr, chosen.patience) == ("one-cycle", 3e-3, 2)
+    said, first = done.err.index("training with\n"), done.err.index("epoch 1/")
+    assert "the size of the others: 1 of 601 images (digit 3/odd.png)" in done.err[:said]
+    lines = done.err[said:first].splitlines()[1:]
+    rows, name = {}, ""
+    for line in lines:
+        name = line[2:12].strip() or name
+        rows[name] = f"{rows.get(name, '')} {line[12:]}".strip()
+    assert list(rows) == [
+        *("images", "classes", "size", "network", "batch", "epochs", "device", "time", "for more")
+    ]
+    assert max(map(len, lines)) <= 80
+    assert rows["images"] == "433 to train, 48 to validate, 120 to test"
+    assert rows["classes"].startswith("10: digit 0, digit 1,")
+    assert rows["size"] == "8 × 8, grey"
+    assert rows["batch"] == "16 images, 27 steps an epoch"
+    assert rows["epochs"].startswith(f"{chosen.epochs} at most")
+    assert f"for {chosen.epochs} epochs" in rows["time"]
+    assert "--backbone resnet18 --pretrained" in rows["for more"]
+
+
+def test_what_is_given_is_kept_and_a_begun_run_keeps_what_it_has(tmp_path):
+    as_npz(tmp_path)
+    command = ("train", "--data", "pack.npz", "--run", "run")
+    given = ("--batch-size", 64, "--epochs", 1)
+    assert torchlace(*command, *given, folder=tmp_path).code == 0
+    first = settings(tmp_path)
+    assert (first.batch_size, first.epochs, first.backbone) == (64, 1, "small-cnn")
+    again = torchlace(*command, folder=tmp_path)
+    assert (again.code, settings(tmp_path)) == (0, first)
+    assert "finished already" in again.err
+    refused = torchlace(*command, "--batch-size", 32, folder=tmp_path)
+    assert "batch_size: 64 → 32" in refused.err
+    anew = torchlace(*command, "--overwrite", "--epochs", 1, folder=tmp_path)
+    assert (anew.code, settings(tmp_path).batch_size) == (0, 16)
+
+
+def test_settings_of_a_file_are_given_too(tmp_path):
+    as_npz(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"batch_size": 100, "epochs": 1}))
+    command = ("train", "--config", "mine.yaml", "--data", "pack.npz", "--run", "run", "--quiet")
+    assert torchlace(*command, folder=tmp_path).code == 0
+    chosen = settings(tmp_path)
+    assert (chosen.batch_size, chosen.backbone) == (100, "small-cnn")
+    assert (chosen.epochs, chosen.patience, chosen.schedule) == (1, 10, "one-cycle")
+
+
+@pytest.mark.parametrize(
+    "more", [("--data", "digits"), ("--data", "pack.npz", "--protocol", "paper")]
+)
+def test_named_sets_and_the_paper_protocol_have_the_settings_of_the_paper(more, tmp_path):
+    as_npz(tmp_path)
+    small = () if "digits" in more else ("--backbone", "small-cnn", "--images", 20)
+    done = torchlace("train", *more, *small, "--epochs", 1, "--run", "run", folder=tmp_path)
+    chosen = settings(tmp_path)
+    assert (done.code, chosen.batch_size) == (0, 256)
+    assert (chosen.schedule, chosen.lr, chosen.patience) == ("constant", 1e-3, 10)
+    assert "training with\n" in done.err
+
+
+def test_a_network_that_can_do_what_was_asked_for(tmp_path):
+    as_npz(tmp_path)
+    command = ("train", "--data", "pack.npz", "--run", "run", "--epochs", 1, "--images", 20)
+    assert torchlace(*command, "--norm-batches", 1, folder=tmp_path).code == 0
+    assert settings(tmp_path).backbone == "resnet18"
+
+
+class Asking(Reporter):
+    def begin(self, epochs, choices):
+        self.said = choices()
+
+
+def test_measuring_changes_nothing_and_python_chooses_only_where_asked(tmp_path):
+    config = TrainConfig(data=str(as_folder(tmp_path)), epochs=2, backbone="small-cnn")
+    asking = Asking()
+    train(config, tmp_path / "chosen", choose=["batch_size"], reporter=asking)
+    train(dataclasses.replace(config, batch_size=16), tmp_path / "given")
+    assert outcome(tmp_path / "chosen") == outcome(tmp_path / "given")
+    assert asking.said["batch"] == "16 images, 27 steps an epoch"
+    with pytest.raises(ValueError, match="unknown setting to choose 'clip'"):
+        train(config, tmp_path / "odd", choose=["clip"])
+    assert set(OPEN) <= {each.name for each in dataclasses.fields(TrainConfig)}
+
+
+@pytest.mark.parametrize("images", [1, 7, 8, 120, 127, 128, 432, 4095, 4096, 10**6])
+def test_an_epoch_has_steps_enough(images):
+    batch = batch_for(images)
+    assert 8 <= batch <= 256
+    assert batch == 8 or images // batch >= 16
+    assert batch == 256 or images // (2 * batch) < 16
+
+
+def test_epochs_end_in_minutes():
+    assert [epochs_for(each, 100) for each in (1e-4, 1.8, 3, 1000)] == [100, 100, 60, 20]
+    assert [epochs_for(each, 1) for each in (1e-4, 3, 1000)] == [100, 60, 60]
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--head", "lase"), ("--backbone", "resnet81"), ("--head-option", "sale=3")]
+)
+def test_wrong_names_are_told_before_any_image_is_opened(wrong, tmp_path):
+    write(tmp_path / "pictures")
+    (tmp_path / "pictures" / "digit 3" / "broken.png").write_bytes(b"")
+    done = torchlace("train", "--data", "pictures", "--run", "run", *wrong, folder=tmp_path)
+    assert done.code == 1
+    assert "did you mean" in done.err
+    assert "broken" not in done.err
+    assert len(done.err) < 200
+    assert not (tmp_path / "run").exists()
