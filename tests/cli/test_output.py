@@ -16,7 +16,8 @@ SHORT = ("train", "--epochs", "2", "--batch-size", "64", "--run", "run")
 
 def test_a_line_for_every_epoch_and_one_for_the_result(tmp_path):
     done = torchlace(*SHORT, folder=tmp_path)
-    first, second = done.err.splitlines()
+    begins, *_, first, second = done.err.splitlines()
+    assert begins == "training with"
     assert first.startswith("epoch 1/2  loss ")
     assert second.startswith("epoch 2/2  loss ")
     assert all(word in first for word in ("validation loss", "accuracy", "images/s"))

@@ -99,7 +99,7 @@ class TrainConfig:
         LEARNING,
         low=1,
         most=10**9,
-        shown="300; for own images 60, on a CPU what three minutes allow",
+        shown="300: for own images 60, on a CPU what three minutes allow",
     )
     patience: int = option(
         10,
@@ -114,7 +114,7 @@ class TrainConfig:
         LEARNING,
         low=1,
         most=10**9,
-        shown="256; fewer where own images are few",
+        shown="256: fewer where own images are few",
     )
     validation: float = option(
         0.1, "Share of the training images held out.", JUDGING, low=0, high=0.5
