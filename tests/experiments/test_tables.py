@@ -2,6 +2,7 @@ import csv
 import io
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from torchlace.experiments import (
     experiment_names,
     load_experiment,
     make_table,
+    read_lines,
     render,
 )
 from torchlace.experiments.rendering import summary_sheet
 from torchlace.experiments.tables import holm, mean_interval
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture
@@ -370,3 +374,13 @@ def test_a_run_of_several_columns_that_failed_is_one_run(experiment):
     name = next(iter(found))
     found[name] = Record({"status": "cut", "config": found[name].line["config"]}, f"runs/{name}")
     assert "1 run failed or cut" in render(make_table(grid, found), "markdown")
+
+
+def test_a_narrow_terminal_gets_whole_numbers_in_several_tables():
+    table = make_table(load_experiment("table1"), read_lines(RESULTS / "table1.jsonl"))
+    said = render(table, "terminal", width=80)
+    assert max(map(len, said.splitlines())) <= 80
+    assert not [line for line in said.splitlines() if line.rstrip().endswith(("±", "[", ","))]
+    for number in ("88.77 ± 1.03", "paper 66.86 ± 0.76", "[88.27, 89.27]", "+3.29 [2.75, 3.83]"):
+        assert number in said
+    assert "p over seeds" in said

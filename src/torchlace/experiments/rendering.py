@@ -86,10 +86,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows of text below a header."""
+    """Rows of text below a header; the first ``keys`` columns say what a row is."""
 
     header: list[str]
     rows: list[list[Text]]
+    keys: int = 1
 
 
 def summary_sheet(table: Table) -> Sheet:
@@ -115,8 +116,10 @@ def summary_sheet(table: Table) -> Sheet:
 def details_sheet(table: Table) -> Sheet:
     """Every number of the table in a row of its own; columns that would be empty are left out."""
     experiment = table.experiment
-    header = ["column", "method", "n", "mean", "95 % interval", f"against {experiment.baseline}"]
-    header += ["p", experiment.source, "difference", "runs"]
+    # What each is over: test images say how sure a run's figure is, seeds how much runs scatter.
+    header = ["column", "method", "n", "mean", "95 % over images"]
+    header += [f"against {experiment.baseline}, 95 % over images", "p over seeds"]
+    header += [experiment.source, "difference", "runs"]
     rows = []
     for column in experiment.columns:
         for row in experiment.rows:
@@ -134,7 +137,7 @@ def details_sheet(table: Table) -> Sheet:
             runs = ", ".join([*shortened(entry.sources), *entry.unfinished])
             rows.append([*map(Text, texts), Text(runs, "code")])
     used = [place for place in range(len(header)) if any(row[place].main for row in rows)]
-    return Sheet([header[i] for i in used], [[row[i] for i in used] for row in rows])
+    return Sheet([header[i] for i in used], [[row[i] for i in used] for row in rows], keys=2)
 
 
 def _figures(
@@ -176,20 +179,42 @@ def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> st
     # Not strings: their brackets would be taken for markup, and :cat: for a picture.
     console.print(Styled(shown(table.experiment.title), "bold"))
     for sheet in sheets:
-        # Paths would leave no room for numbers: here the numbers are links to them.
-        places = [place for place, name in enumerate(sheet.header) if name != "runs"]
-        grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-        for place in places:
-            name = Styled(shown(sheet.header[place]))
-            grid.add_column(name, overflow="fold", min_width=1 if place else 9)
-        for number, row in enumerate(sheet.rows):
-            if number and "column" in sheet.header and row[0] != sheet.rows[number - 1][0]:
-                grid.add_section()
-            grid.add_row(*(show(row[place]) for place in places))
-        console.print(grid)
+        for places in _strips(sheet, width):
+            grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+            for place in places:
+                name = Styled(shown(sheet.header[place]))
+                keep = place >= sheet.keys
+                grid.add_column(name, overflow="fold", no_wrap=keep, min_width=1 if place else 9)
+            for number, row in enumerate(sheet.rows):
+                if number and sheet.keys > 1 and row[0] != sheet.rows[number - 1][0]:
+                    grid.add_section()
+                grid.add_row(*(show(row[place]) for place in places))
+            console.print(grid)
     for note in (*table.notes, "The formats csv, markdown and html name the runs of every number."):
         console.print(Styled(shown(note)))
     return out.getvalue()
+
+
+def _strips(sheet: Sheet, width: int) -> list[list[int]]:
+    """The columns of a sheet in parts that a terminal has room for, each with the names of rows."""
+    # Paths would leave no room for numbers: in a terminal the numbers are links to them.
+    places = [place for place, name in enumerate(sheet.header) if name != "runs"]
+    needed = [
+        1 + max(len(line) for row in sheet.rows for line in (row[place].main, row[place].below))
+        for place in places
+    ]
+    longest = [1 + max(map(len, [*sheet.header[place].split(), ""])) for place in places]
+    names, used = places[: sheet.keys], sum(min(each, 21) for each in needed[: sheet.keys])
+    strips: list[list[int]] = []
+    room = 0
+    for place in places[sheet.keys :]:
+        own = max(needed[place], longest[place])
+        if own > room:
+            strips.append([*names])
+            room = width - used
+        strips[-1].append(place)
+        room -= own
+    return strips or [places]
 
 
 def _marked(text: Text, plain: str, bold: str, underline: str, code: str) -> str:
