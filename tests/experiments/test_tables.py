@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -384,3 +385,10 @@ def test_a_narrow_terminal_gets_whole_numbers_in_several_tables():
     for number in ("88.77 ± 1.03", "paper 66.86 ± 0.76", "[88.27, 89.27]", "+3.29 [2.75, 3.83]"):
         assert number in said
     assert "p over seeds" in said
+
+
+def test_latex_has_a_minus_in_brackets_too():
+    table = make_table(load_experiment("table1"), read_lines(RESULTS / "table1.jsonl"))
+    text = render(table, "latex")
+    assert "+0.18 {[}$-$0.17, 0.54]" in text
+    assert not re.search(r"[\s[}]-\d", text)

@@ -278,10 +278,10 @@ def _latex_text(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}"}
     # In LaTeX's own fonts these would be other characters; a bracket would be a length after \\.
     special |= {"<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}"}
-    special |= {"^": r"\textasciicircum{}", "–": "--"}
+    special |= {"^": r"\textasciicircum{}", "–": "--", "−": "$-$"}
     special |= {character: f"\\{character}" for character in "&%$#_{}"}
-    escaped = "".join(special.get(character, character) for character in text)
-    return re.sub(r"(?<![\w.)}])-(?=\.?\d)", "$-$", escaped)  # a minus, where a hyphen is shorter
+    text = re.sub(r"(?<![\w.)}])-(?=\.?\d)", "−", text)  # a hyphen is shorter than a minus
+    return "".join(special.get(character, character) for character in text)
 
 
 def _html(table: Table, sheets: list[Sheet], folder: Path) -> str:
