@@ -27,7 +27,8 @@ class Reporter:
         """Take note that a training of so many epochs is about to begin.
 
         ``choices()`` says with which images, network and device, and how long it will take: a name
-        and a few words for each. It measures the time, so that who shows nothing doesn't wait.
+        and a few words for each; nothing of a run that goes on. It measures the time, so that who
+        shows nothing doesn't wait.
         """
 
     def progress(self, what: str, done: int, total: int) -> None:

@@ -123,8 +123,8 @@ def test_a_missing_package_says_how_to_get_it(missing, arguments, said, tmp_path
     done = torchlace(*arguments, folder=tmp_path, before_all_else=block)
     assert done.code == 1
     assert said in done.err
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
+    assert done.told.startswith("error: ")
+    assert done.told.count("\n") == 1
 
 
 def test_without_any_extra_it_says_what_to_install(tmp_path):

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,11 @@ class Done:
 
     def json(self):
         return json.loads(self.out)
+
+    @property
+    def told(self):
+        """What it said beside its output, but for what a training begins with."""
+        return re.sub(r"^training with\n(  .*\n)+", "", self.err, flags=re.MULTILINE)
 
 
 class Command:

@@ -1,11 +1,13 @@
 """Reporters that end a training in this process, and one that remembers."""
 
+from torchlace.training import Reporter
+
 
 class StoppedError(Exception):
     pass
 
 
-class Recorder:
+class Recorder(Reporter):
     def __init__(self):
         self.messages, self.rows = [], []
 

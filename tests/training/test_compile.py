@@ -137,7 +137,7 @@ def test_what_can_not_be_compiled_is_one_line_and_goes_on_without(runs, tmp_path
     nowhere = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     failed = fresh(*command, "--compile", folder=tmp_path, **nowhere)
     assert failed.code == 1
-    (line,) = failed.err.splitlines()
+    (line,) = failed.told.splitlines()
     assert line.startswith("error: small-cnn can't be compiled here (")
     assert "no-such-compiler" in line
     assert line.endswith("): start again with --no-compile")

@@ -11,8 +11,8 @@ from torchlace.training import RunError, TrainConfig, train
 def test_a_learning_rate_beyond_reason_is_one_line(tmp_path):
     done = torchlace("train", "--lr", "1e20", "--run", "run", folder=tmp_path)
     assert done.code == 1
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
+    assert done.told.startswith("error: ")
+    assert done.told.count("\n") == 1
     assert "in epoch 1. Lower the learning rate" in done.err
     assert not (tmp_path / "run" / "result.json").exists()
 

@@ -56,7 +56,7 @@ def test_a_finished_run_is_left_alone_unless_asked(tmp_path):
     (tmp_path / "run" / "model.onnx").write_text("what export made of the run")
     anew = torchlace(*other, "--overwrite", folder=tmp_path)
     assert anew.code == 0
-    assert len(anew.err.splitlines()) == 2
+    assert len(anew.told.splitlines()) == 2
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "run" / "model.onnx").exists()
     assert len(list((tmp_path / "run").glob("events*"))) == 1

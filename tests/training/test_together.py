@@ -61,7 +61,7 @@ def warn():
 def test_one_failure_is_one_line_and_the_end_of_all(actions, tmp_path):
     done = ranks(*TRAIN, folders=[tmp_path] * 2, patch=At(*actions))
     assert [each.code for each in done] == [1, 1]
-    assert sorted(each.err for each in done) == ["", "error: the disk is gone\n"]
+    assert sorted(each.told for each in done) == ["", "error: the disk is gone\n"]
     assert [each.out for each in done] == ["", ""]
 
 
@@ -69,8 +69,8 @@ def test_a_killed_process_takes_the_others_along(tmp_path):
     first, second = ranks(*TRAIN, folders=[tmp_path] * 2, patch=At(go_on, be_killed))
     assert second.code == -signal.SIGKILL
     assert first.code == 1
-    assert first.err.startswith("error: another process of this run has ended without a word")
-    assert first.err.count("\n") == 1
+    assert first.told.startswith("error: another process of this run has ended without a word")
+    assert first.told.count("\n") == 1
 
 
 def test_what_the_launcher_starts_fails_with_it(tmp_path):

@@ -46,7 +46,8 @@ class _Lines(Reporter):
         say(text, err=True)
 
     def begin(self, epochs: int, choices: Callable[[], dict[str, str]]) -> None:
-        self.message(_aligned(choices(), _LOG))
+        if said := choices():
+            self.message(_aligned(said, _LOG))
 
     def epoch(self, row: dict[str, Any], epochs: int) -> None:
         self.message("  ".join(_summary(row, epochs)))
@@ -89,7 +90,8 @@ class Bars(Reporter):
     def begin(self, epochs: int, choices: Callable[[], dict[str, str]]) -> None:
         """Print what the training begins with."""
         self.clock.epochs = epochs
-        self.message(_aligned(choices(), self.bars.console.width))
+        if said := choices():
+            self.message(_aligned(said, self.bars.console.width))
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Move the bar of a piece of work."""

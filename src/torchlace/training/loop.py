@@ -142,7 +142,9 @@ class _Training:
         # Before anything is begun: what can't be built, or can't take these images, leaves nothing.
         self.model = build_model(config, fabric, self.inputs, resumed=resumed)
         self.config, seconds = choose_epochs(config, choose, fabric, self.inputs, self.model)
-        choices = partial(beginning, self.config, fabric, self.inputs, self.model, choose, seconds)
+        said = (self.config, fabric, self.inputs, self.model, choose, seconds)
+        # A run that goes on has said it already.
+        choices = dict if resumed else partial(beginning, *said)
         self.begin = partial(reporter.begin, self.config.epochs, choices)
         self.scoring = Scoring(self.inputs, fabric, compiled=config.compile)
         self.progress = Progress()
