@@ -98,13 +98,14 @@ def test_public_functions_and_classes_show_an_example(module, name):
     assert ">>>" in text
 
 
-@pytest.mark.parametrize("kind", [tl.heads, tl.backgrounds])
-def test_each_name_has_a_line_of_help(kind):
-    for name in kind.names():
-        line = kind.summary(name)
-        assert len(line) < 100, name
-        assert line.endswith("."), name
-        assert ":class:" not in line, name
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in (tl.heads, tl.backgrounds) for name in kind.names()]
+)
+def test_each_name_has_a_line_of_help(kind, name):
+    line = kind.summary(name)
+    assert len(line) < 100
+    assert line.endswith(".")
+    assert ":class:" not in line
 
 
 @pytest.mark.parametrize(
