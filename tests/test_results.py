@@ -62,8 +62,8 @@ def test_the_curve_leads_to_the_chosen_epoch(line):
     assert len(accuracy) == len(loss) == line["epochs"]
     # The highest accuracy, and of equal ones the lowest loss.
     assert int(np.lexsort((loss, -np.array(accuracy)))[0]) + 1 == line["best_epoch"]
-    # A resumed run chooses its bf16 kernels anew, and some images lie between two classes.
-    assert max(accuracy) == pytest.approx(line["val_accuracy"], abs=0.1)
+    # The curve is of bf16, the final figures of fp32, and some images lie between two classes.
+    assert max(accuracy) == pytest.approx(line["val_accuracy"], abs=0.25)
     patience = line["config"]["patience"]
     # Never more epochs in a row without a lower loss, and not fewer at the end.
     lowest = np.minimum.accumulate(loss)
