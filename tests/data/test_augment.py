@@ -16,12 +16,11 @@ from torchlace.data import (
     MemoryImages,
     Prepare,
     channel_statistics,
-    crop_boxes,
     load_data,
     protocol_transforms,
-    random_boxes,
     write_pack,
 )
+from torchlace.data.boxes import crop_boxes, random_boxes
 
 SCALE, RATIO = (0.8, 1.0), (3 / 4, 4 / 3)
 

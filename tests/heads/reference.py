@@ -23,6 +23,9 @@ def logits(head, x, history=()):
         return scores if head.bias is None else scores + head.bias
     if isinstance(head, hd.CosineHead):
         return scale(head) * table(x, head.weight, lambda v, w: v @ w / (v.norm() * w.norm()))
+    if isinstance(head, hd.LogitNorm):
+        plain = table(x, head.weight, lambda v, w: (v * w).sum()) + head.bias
+        return torch.stack([head.scale * row / row.norm() for row in plain])
     if isinstance(head, hd.Softmax):
         return table(x, head.weight, lambda v, w: (v * w).sum()) + head.bias
     raise NotImplementedError(f"write a naive formula for {type(head).__name__} here")

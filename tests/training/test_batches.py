@@ -81,7 +81,7 @@ def test_evaluation_shows_every_image_once_in_order(memory):
 
 def augmentation(rank=0, world=1, batch=8):
     augment = Augment([0.5] * 3, [0.25] * 3, (6, 6), mirror=True)
-    return Augmentation(augment, CPU, batch, rank, world)
+    return Augmentation(augment, None, CPU, batch, rank, world)
 
 
 def test_processes_draw_what_one_process_draws(memory):
@@ -89,10 +89,13 @@ def test_processes_draw_what_one_process_draws(memory):
     one, *two = augmentation(), augmentation(0, 2), augmentation(1, 2)
     for each in (one, *two):
         each.start_epoch(3, 4)
+    labels = torch.arange(8)
     for _ in range(3):
-        whole = one(images)
+        whole, _ = one(images, labels)
         for rank, each in enumerate(two):
-            assert_close(each(images[rank::2]), whole[rank::2], rtol=0, atol=0)
+            mine, targets = each(images[rank::2], labels[rank::2])
+            assert_close(mine, whole[rank::2], rtol=0, atol=0)
+            assert torch.equal(targets, labels[rank::2])
 
 
 def test_draws_follow_from_seed_and_epoch(memory):
@@ -100,7 +103,7 @@ def test_draws_follow_from_seed_and_epoch(memory):
     results = []
     for seed, epoch in ((0, 1), (0, 2), (1, 1), (0, 1)):
         augment.start_epoch(seed, epoch)
-        results.append(augment(images))
+        results.append(augment(images, torch.arange(8))[0])
     assert torch.equal(results[0], results[3])
     assert not torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])

@@ -15,6 +15,7 @@ SETTINGS = {
         *("--clip", "1", "--label-smoothing", "0.1"),
     ),
     "adacos": ("--head", "adacos", "--optimizer", "sgd", "--lr", "0.05", "--schedule", "cosine"),
+    "mixed": ("--recipe", "fast", "--lr", "0.05", "--cutmix", "0.5", "--mixup", "0.3"),
 }
 
 

@@ -25,7 +25,7 @@ UNKNOWN = "–"
 # What the shell completes, as plain words: importing those who know them takes seconds.
 HEADS = (
     *("adacos", "amc", "arcface", "center", "cosface", "lace", "lace-learned", "lace-published"),
-    *("normface", "softmax", "sphereface"),
+    *("logitnorm", "normface", "softmax", "sphereface"),
 )
 DATA = ("digits", "fashion_mnist", "cifar10", "svhn", "cifar100", "cifar100-coarse")
 BACKBONES = (

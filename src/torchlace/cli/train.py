@@ -30,6 +30,10 @@ from torchlace.cli.progress import reporting
 from torchlace.runs.config import TrainConfig
 from torchlace.runs.files import CONFIG
 
+RECIPE = typer.Option(
+    help="plain, strong, fast or a YAML file of settings; options given here win.",
+    autocompletion=among("plain", "strong", "fast"),
+)
 _COMPLETED = {"data": DATA, "head": HEADS, "backbone": BACKBONES}
 # Settings of several values: each time that the option is given adds one.
 _REPEATED = {
@@ -89,6 +93,7 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings; options given here win.")
     ] = None,
+    recipe: Annotated[str | None, RECIPE] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Train a finished run anew.")
     ] = False,
@@ -100,12 +105,19 @@ def train(
     given = {name: value for name, value in settings.items() if value is not None}
     with plain_errors():
         from torchlace.runs.readers import read_yaml
+        from torchlace.runs.recipes import read_recipe
         from torchlace.training import InterruptedRun
         from torchlace.training import train as start
         from torchlace.training.choices import OPEN
 
         if "head_options" in given:
             given["head_options"] = dict(map(_head_option, given["head_options"]))
+        if config and recipe:
+            raise ValueError(
+                "--config and --recipe both bring settings: give one of them, or write all that is "
+                "to hold into one file"
+            )
+        given = {**(read_recipe(recipe) if recipe else {}), **given}
         chosen = TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
         settled = {*given, *(read_yaml(config)[0] if config else ())}
         choose = [name for name in OPEN if name not in settled]
@@ -147,6 +159,7 @@ def config(
     file: Annotated[
         Path | None, typer.Argument(help="A YAML file or run directory to show in full.")
     ] = None,
+    recipe: Annotated[str | None, RECIPE] = None,
     imports: Imports = None,
 ) -> None:
     """Print all settings of a training as YAML, ready for train --config."""
@@ -154,10 +167,12 @@ def config(
         import yaml
 
         from torchlace.runs.readers import read_yaml
+        from torchlace.runs.recipes import read_recipe
 
         if file is not None and file.is_dir():
             file = file / CONFIG
-        values = read_yaml(file)[0] if file else {}
+        values = read_recipe(recipe) if recipe else {}
+        values |= read_yaml(file)[0] if file else {}
         settings = TrainConfig.from_dict(values, str(file))
         settings = dataclasses.replace(settings, imports=(*settings.imports, *(imports or ())))
         for name, value in settings.as_dict().items():

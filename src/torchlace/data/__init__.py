@@ -18,6 +18,7 @@ from torchlace.data.files import image_files
 from torchlace.data.images import FileImages, ImageData, Images, MemoryImages, stratified_split
 from torchlace.data.importing import fetch_data, import_data
 from torchlace.data.load import load_data
+from torchlace.data.mixing import Mixing
 from torchlace.data.packs import data_root, read_pack, write_pack
 from torchlace.data.sources import (
     KNOWN,
@@ -36,9 +37,7 @@ from torchlace.data.transforms import (
     Augment,
     Prepare,
     channel_statistics,
-    crop_boxes,
     protocol_transforms,
-    random_boxes,
 )
 
 __all__ = [
@@ -57,13 +56,13 @@ __all__ = [
     "KnownData",
     "MemoryImages",
     "MissingDataError",
+    "Mixing",
     "Prepare",
     "absolute_source",
     "channel_statistics",
     "check_data",
     "check_source",
     "contact_sheet",
-    "crop_boxes",
     "data_names",
     "data_root",
     "decode_image",
@@ -75,7 +74,6 @@ __all__ = [
     "load_data",
     "near_sources",
     "protocol_transforms",
-    "random_boxes",
     "read_pack",
     "register",
     "stratified_split",

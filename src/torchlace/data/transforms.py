@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from torchlace._checks import check_choice
+from torchlace.data.boxes import TRIES, crop_boxes, random_boxes, rectangles, shifted_boxes
 from torchlace.data.decode import DataError, center_crop, resize_to_cover
 from torchlace.data.images import ImageData, Images, MemoryImages, scatter
 
@@ -19,7 +19,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # The paper's protocol: images are brought to the first size, and of it the second is cropped.
 PAPER_RESIZE, PAPER_CROP = 256, 224
 PROTOCOLS = ("native", "paper")
-_TRIES = 10
+CROPS = ("resized", "shift")
 _SAMPLED, _STEP = 2048, 512
 
 Values = Sequence[float] | Tensor
@@ -85,18 +85,22 @@ class Prepare:
 
 
 class Augment(Prepare):
-    """Random resized crop and flip, for training, each image its own, then normalised.
+    """Random crop and flip, for training, each image its own, then normalised.
 
-    The crop is that of :class:`torchvision.transforms.v2.RandomResizedCrop` without antialiasing:
-    ten tries at an area and an aspect ratio, the first that fits wins, else the central crop. All
-    ten are drawn at once, so that shapes don't depend on values: nothing waits for the host, and a
-    CUDA graph can hold it. (Call it once before capturing, and register your generator with the
-    graph.)
+    A ``"resized"`` crop is that of :class:`torchvision.transforms.v2.RandomResizedCrop` without
+    antialiasing: ten tries at an area and an aspect ratio, the first that fits wins, else the
+    central crop. All ten are drawn at once, so that shapes don't depend on values: nothing waits
+    for the host, and a CUDA graph can hold it. (Call it once before capturing, and register your
+    generator with the graph.) A ``"shift"`` moves the image by up to an eighth of its sides, in
+    whole pixels, and fills what it leaves with its mirror image.
 
     Args:
         mean, std: of every channel, see :class:`Prepare`.
         size: height and width that come out.
         mirror: whether half the images are mirrored.
+        crop: ``"resized"`` or ``"shift"``.
+        erase: side of a square that is erased at a random place, as a share of the image's sides;
+            what of it lies outside is lost.
         scale: bounds of the crop's share of the area.
         ratio: bounds of its width by its height, log-uniform.
         resize: what the shorter side is resized to before; None to leave it.
@@ -115,6 +119,8 @@ class Augment(Prepare):
         size: int | tuple[int, int],
         *,
         mirror: bool,
+        crop: str = "resized",
+        erase: float = 0.0,
         scale: tuple[float, float] = (0.8, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         resize: int | None = None,
@@ -122,6 +128,8 @@ class Augment(Prepare):
         super().__init__(mean, std, resize=resize)
         self.size = (size, size) if isinstance(size, int) else size
         self.mirror = mirror
+        self.cut = check_choice("crop", crop, CROPS)
+        self.erase = erase
         self.scale = scale
         self.ratio = ratio
         if not 0 < scale[0] <= scale[1] or not 0 < ratio[0] <= ratio[1]:
@@ -141,69 +149,30 @@ class Augment(Prepare):
         count, _, height, width = values.shape
         if draws is None:
             draws = self.draw(count, values.device, generator)
-        boxes = random_boxes(draws[:, :-1], height, width, self.scale, self.ratio)
         flipped = draws[:, -1] < 0.5 if self.mirror else None
-        return self._normalize(crop_boxes(values, boxes, self.size, flipped))
+        shifts = self.cut == "shift"
+        if shifts:
+            boxes = shifted_boxes(draws[:, :2], height, width)
+        else:
+            boxes = random_boxes(draws[:, : 2 * TRIES + 2], height, width, self.scale, self.ratio)
+        cut = crop_boxes(values, boxes, self.size, flipped, mirrored=shifts)
+        values = self._normalize(cut)
+        if not self.erase:
+            return values
+        erased = rectangles(draws[:, -3:-1], draws.new_full((1,), self.erase), *self.size)
+        return values.masked_fill(erased[:, None], 0.0)
 
     def draw(
         self, count: int, device: torch.device, generator: torch.Generator | None = None
     ) -> Tensor:
         """The random numbers for ``count`` images."""
-        return torch.rand(count, 2 * _TRIES + 3, device=device, generator=generator)
+        numbers = 2 * TRIES + (5 if self.erase else 3)
+        return torch.rand(count, numbers, device=device, generator=generator)
 
     def __repr__(self) -> str:
+        if self.cut == "shift":
+            return f"Augment({self.size}, mirror={self.mirror}, crop='shift', erase={self.erase})"
         return f"Augment({self.size}, mirror={self.mirror}, scale={self.scale}, ratio={self.ratio})"
-
-
-def random_boxes(
-    draws: Tensor, height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]
-) -> Tensor:
-    """Crops of RandomResizedCrop from uniform ``draws``, (N, 22): top, left, height, width, (N, 4).
-
-    Example:
-        >>> random_boxes(torch.full((1, 22), 0.5), 32, 32, (0.8, 1.0), (0.75, 4 / 3))
-        tensor([[ 1.,  1., 30., 30.]])
-    """
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    area = (scale[0] + (scale[1] - scale[0]) * draws[:, :_TRIES]) * (height * width)
-    aspect = torch.exp(low + (high - low) * draws[:, _TRIES : 2 * _TRIES])
-    widths, heights = torch.sqrt(area * aspect).round(), torch.sqrt(area / aspect).round()
-    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
-    first, found = fits.byte().argmax(dim=1, keepdim=True), fits.any(dim=1)
-    # Where no try fits, torchvision cuts all that the bounds of the ratio allow from the middle.
-    w = torch.where(found, widths.gather(1, first)[:, 0], min(width, round(height * ratio[1])))
-    h = torch.where(found, heights.gather(1, first)[:, 0], min(height, round(width / ratio[0])))
-    place_y, place_x = draws[:, 2 * _TRIES], draws[:, 2 * _TRIES + 1]
-    top = torch.where(found, place_y * (height - h + 1), (height - h) / 2).floor()
-    left = torch.where(found, place_x * (width - w + 1), (width - w) / 2).floor()
-    return torch.stack((top, left, h, w), dim=1)
-
-
-def crop_boxes(
-    images: Tensor, boxes: Tensor, size: tuple[int, int], flipped: Tensor | None = None
-) -> Tensor:
-    """Cut a box from every floating-point image, resize it to ``size``, flip it where asked.
-
-    Args:
-        images: (N, C, H, W).
-        boxes: top, left, height, width in pixels, (N, 4).
-        size: height and width that come out.
-        flipped: which images to mirror, (N,); None for none.
-
-    Example:
-        >>> image = torch.arange(16.0).view(1, 1, 4, 4)
-        >>> crop_boxes(image, torch.tensor([[1.0, 1.0, 2.0, 2.0]]), (2, 2)).view(2, 2)
-        tensor([[ 5.,  6.],
-                [ 9., 10.]])
-    """
-    height, width = images.shape[-2:]
-    y = _positions(boxes[:, 0], boxes[:, 2], size[0])
-    x = _positions(boxes[:, 1], boxes[:, 3], size[1])
-    if flipped is not None:
-        x = torch.where(flipped[:, None], x.flip(1), x)
-    y, x = (2 * y + 1) / height - 1, (2 * x + 1) / width - 1
-    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
 def channel_statistics(images: Images, indices: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -233,21 +202,21 @@ def channel_statistics(images: Images, indices: Tensor | None = None) -> tuple[T
     if not len(indices):
         raise DataError("no images to take the mean and deviation of")
     channels, height, width = images.shape
-    total, squares = torch.zeros(2, channels, dtype=torch.float64)
+    total, rectangles = torch.zeros(2, channels, dtype=torch.float64)
     for part in indices.split(_STEP):
         # Added up over an image in float32 and over images in float64: rounding stays below 1e-6
         # however many there are.
         values = images.batch(part).flatten(2).float()
         total += values.sum(dim=2).double().sum(dim=0)
-        squares += torch.linalg.vecdot(values, values).double().sum(dim=0)
+        rectangles += torch.linalg.vecdot(values, values).double().sum(dim=0)
     count = len(indices) * height * width
     mean = total / count
-    deviation = (squares / count - mean.square()).clamp_min(0).sqrt().clamp_min(1)
+    deviation = (rectangles / count - mean.square()).clamp_min(0).sqrt().clamp_min(1)
     return (mean / 255).float(), (deviation / 255).float()
 
 
 def protocol_transforms(
-    protocol: str, data: ImageData, stats: tuple[Tensor, Tensor] | None = None
+    protocol: str, data: ImageData, stats: tuple[Tensor, Tensor] | None = None, **options: Any
 ) -> tuple[Augment, Prepare]:
     """What a protocol does to the images of training and of evaluation.
 
@@ -258,6 +227,7 @@ def protocol_transforms(
             ``mixed_size=(256, 256)`` for ``"paper"``, which would else enlarge them again.
         stats: mean and deviation for ``"native"``, see :func:`channel_statistics`; None computes
             those of all training images.
+        **options: ``crop`` and ``erase`` of :class:`Augment`.
 
     Example:
         >>> from torchlace.data import load_data
@@ -267,19 +237,14 @@ def protocol_transforms(
     """
     if check_choice("protocol", protocol, PROTOCOLS) == "native":
         mean, std = channel_statistics(data.train) if stats is None else stats
-        return Augment(mean, std, data.size, mirror=data.mirror), Prepare(mean, std)
+        augment = Augment(mean, std, data.size, mirror=data.mirror, **options)
+        return augment, Prepare(mean, std)
     if data.channels not in (1, 3):
         raise DataError(
             f"the paper protocol takes grey or RGB images, {data.name} has {data.channels} "
             "channels; use the native protocol"
         )
     statistics = (IMAGENET_MEAN, IMAGENET_STD)
-    augment = Augment(*statistics, PAPER_CROP, mirror=data.mirror, resize=PAPER_RESIZE)
+    options |= {"mirror": data.mirror, "resize": PAPER_RESIZE}
+    augment = Augment(*statistics, PAPER_CROP, **options)
     return augment, Prepare(*statistics, resize=PAPER_RESIZE, crop=PAPER_CROP)
-
-
-def _positions(start: Tensor, length: Tensor, count: int) -> Tensor:
-    """Where ``count`` pixels sample a stretch of the source, (N, count), never outside of it."""
-    steps = torch.arange(count, device=start.device, dtype=start.dtype) + 0.5
-    offset = steps * (length / count)[:, None] - 0.5
-    return start[:, None] + torch.minimum(offset.clamp_min(0), (length - 1)[:, None])

@@ -64,7 +64,8 @@ def unknown_scores(
         source: _predictions(loaded, images, torch.arange(len(images)), source, reporter)
         for source, images in sets.items()
     }
-    return separations(known.train, known.train_labels, test, others)
+    labels = known.train_labels.to(known.train.features.device)
+    return separations(known.train, labels, test, others)
 
 
 def known_samples(loaded: LoadedRun, reporter: Reporter, root: Path | None = None) -> Known:
@@ -103,8 +104,8 @@ def guard(
 
     known = known_samples(loaded, reporter or Reporter(), root)
     guarded = OpenSet(loaded.model.head, false_rejection=false_rejection)
-    learned = known.train.features, known.train_labels
-    return guarded.fit(known.held.features, known.held_labels, train=learned)
+    learned = known.train.features.cpu(), known.train_labels
+    return guarded.fit(known.held.features.cpu(), known.held_labels, train=learned)
 
 
 def _unknown_images(source: str, root: Path | None) -> Images:
@@ -117,7 +118,7 @@ def _unknown_images(source: str, root: Path | None) -> Images:
 def _predictions(
     loaded: LoadedRun, images: Images, chosen: Tensor, what: str, reporter: Reporter
 ) -> Prediction:
-    """Features and logits of some images, on the CPU."""
+    """Features and logits of some images."""
     done, total = 0, len(chosen)
 
     def batches() -> Iterator[Tensor]:
@@ -128,7 +129,9 @@ def _predictions(
             done += len(batch)
             reporter.progress(what, done, total)
 
-    return Prediction(*(each.cpu() for each in predict(loaded.model, batches(), loaded.prepare)))
+    found = predict(loaded.model, batches(), loaded.prepare)
+    # Scores compute in double precision, which other devices may lack.
+    return found if loaded.device.type == "cuda" else Prediction(*(each.cpu() for each in found))
 
 
 def _brought(images: Tensor, facts: dict[str, Any]) -> Tensor:

@@ -31,12 +31,14 @@ class Task:
         config: all that is needed to run it.
         inspect: whether its features are examined after training.
         embeddings: the pictures of its features that are needed, such as ``raw-tsne-3d``.
+        unknown: data sets of other classes that its test images are told from.
         archived: only committed results show it: it can't be run any more.
     """
 
     config: TrainConfig
     inspect: bool = False
     embeddings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     archived: bool = False
 
     @cached_property
@@ -54,7 +56,10 @@ class Task:
         needed = [run.result_path]
         needed += [run.evaluation_path] if self.inspect else []
         needed += [run.embeddings_path] if self.embeddings else []
+        needed += [run.unknown_path] if self.unknown else []
         if not all(file.exists() for file in needed):
+            return False
+        if self.unknown and not {*self.unknown} <= {*run.read_json(run.unknown_path)["sets"]}:
             return False
         return not self.embeddings or {*self.embeddings} <= {*run.read_json(run.embeddings_path)}
 
@@ -126,6 +131,7 @@ def unique_tasks(cells: Iterable[Cell]) -> list[Task]:
             known,
             inspect=known.inspect or cell.task.inspect,
             embeddings=tuple(sorted({*known.embeddings, *cell.task.embeddings})),
+            unknown=tuple(sorted({*known.unknown, *cell.task.unknown})),
             archived=known.archived and cell.task.archived,
         )
     return list(tasks.values())

@@ -62,6 +62,7 @@ class Column:
         best: ``highest`` or ``lowest``; ``none`` ranks nothing.
         digits: after the point.
         inspect: whether the features of its runs are examined.
+        unknown: data sets of other classes that every score tells from the test images.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Column:
     best: str = "highest"
     digits: int = 2
     inspect: bool = False
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,14 +216,15 @@ class Experiment:
         # Equal runs have equal settings: the backbone goes by its name.
         config = dataclasses.replace(config, backbone=config.backbone_name)
         check_choice(f"head in {where}", config.head, heads.names())
-        check_source(config.data, config.root, what=f"data set in {where}")
+        for source in (config.data, *column.unknown):
+            check_source(source, config.root, what=f"data set in {where}")
         if config.head_options and not row.archived:
             try:
                 heads.create(config.head, 64, 10, **config.head_options)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
         inspect = column.inspect or bool(self.embeddings)
-        return Task(config, inspect, self.embeddings, row.archived)
+        return Task(config, inspect, self.embeddings, column.unknown, row.archived)
 
 
 def check_seeds(name: str, count: int) -> int:

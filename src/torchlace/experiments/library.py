@@ -14,9 +14,11 @@ from typing import Any
 from torchlace._checks import check_choice, check_count
 from torchlace._imports import import_all
 from torchlace._yaml import read_yaml_file, read_yaml_text
+from torchlace.detection.scores import SCORES
 from torchlace.evaluation.measures import line_names
 from torchlace.experiments.experiment import Column, Experiment, Published, Row, check_seeds
 from torchlace.runs import TrainConfig
+from torchlace.runs.recipes import read_recipe
 
 # Takes what an error calls a value, and the value; gives what the field holds.
 Reader = Callable[[str, Any], Any]
@@ -67,7 +69,7 @@ def _experiment(name: str, raw: Any, source: str) -> Experiment:
     rows = _each(Row, given, "row", source, _ROW)
     for row, column in product(rows.values(), columns.values()):
         where = f"score in column {column.name} of {source} for row {row.name}"
-        check_choice(where, column.score.format(space=row.space), line_names())
+        _check_score(where, column.score.format(space=row.space), column)
     for row in rows.values():
         for column_name in row.published:
             check_choice(f"column published in row {row.name} of {source}", column_name, columns)
@@ -75,6 +77,18 @@ def _experiment(name: str, raw: Any, source: str) -> Experiment:
         check_choice(f"baseline in {source}", given["baseline"], rows)
     lists = {"rows": tuple(rows.values()), "columns": tuple(columns.values())}
     return Experiment(**{"name": name, "title": name, **given, **lists})
+
+
+def _check_score(where: str, score: str, column: Column) -> None:
+    """Raise unless lines hold this score; ``unknown.SCORE.SET.MEASURE`` tells samples apart."""
+    kind, *words = score.split(".")
+    if kind != "unknown" or len(words) != 3:
+        check_choice(where, score, line_names())
+        return
+    name, source, measure = words
+    check_choice(f"{where}: score of unknown samples", name, SCORES)
+    check_choice(f"{where}: unknown set of the column", source, column.unknown)
+    check_choice(f"{where}: measure", measure, ("auroc", "fpr_at_95_recall", "aupr"))
 
 
 def _each(
@@ -137,7 +151,8 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
         raise ValueError(f"{name} name a seed: say how many under `seeds:` instead")
     if "imports" in settings:
         raise ValueError(f"{name} name imports: say them beside `rows:` instead")
-    return settings
+    recipe = settings.pop("recipe", None)
+    return {**read_recipe(str(recipe)), **settings} if recipe else settings
 
 
 def _imports(name: str, value: Any) -> tuple[str, ...]:
@@ -155,6 +170,12 @@ def _published(name: str, value: Any) -> dict[str, Published]:
     return found
 
 
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} must be a list of names, got {value!r}")
+    return tuple(map(str, value))
+
+
 def _layouts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError(f"{name} must be a list like [raw-tsne-3d], got {value!r}")
@@ -168,7 +189,7 @@ _from_zero = partial(check_count, low=0)
 _best = partial(check_choice, choices=("highest", "lowest", "none"))
 _COLUMN: dict[str, Reader] = {
     **{"label": _text, "settings": _settings, "score": _score, "best": _best},
-    **{"digits": _from_zero, "inspect": _flag},
+    **{"digits": _from_zero, "inspect": _flag, "unknown": _names},
 }
 _ROW: dict[str, Reader] = {
     **{"label": _text, "settings": _settings, "published": _published, "seeds": check_seeds},

@@ -100,6 +100,12 @@ def run_cell(task: Task, path: Path) -> int:
             drawn = draw_embeddings(task, run)
             if drawn:
                 run.write_json(run.embeddings_path, drawn)
+        if task.unknown and not task.complete(path.parent):
+            from torchlace.evaluation import unknown_scores
+
+            root = Path(task.config.root) if task.config.root else None
+            found = unknown_scores(run, task.unknown, device=task.config.device, root=root)
+            run.write_json(run.unknown_path, {"sets": list(task.unknown), "scores": found})
     except InterruptedRun as stop:
         print(stop)
         return STOPPED

@@ -24,7 +24,7 @@ Line = dict[str, Any]
 _RESULT = (
     *("test_accuracy", "val_accuracy", "epochs", "best_epoch", "seconds", "device", "versions"),
     *("data_digest", "test_loss", "test_calibrated_loss", "test_top5_accuracy", "temperature"),
-    *("parameters", "peak_memory_mib", "graph"),
+    *("parameters", "peak_memory_mib", "graph", "ece", "calibrated_ece"),
 )
 # What a line that says it is finished can't do without.
 _COUNTED = ("test_accuracy", "test_images", "test_right", "data_digest", "seconds")
@@ -109,7 +109,8 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     """The line of a run directory; None if it was never started."""
     run = Run(runs / task.name)
     # What is not examined yet is finished all the same.
-    state = task_state(dataclasses.replace(task, inspect=False, embeddings=()), runs)
+    bare = dataclasses.replace(task, inspect=False, embeddings=(), unknown=())
+    state = task_state(bare, runs)
     if state is State.MISSING:
         return None
     config = dataclasses.replace(_as_computed(task.config, run), root=None)
@@ -142,6 +143,8 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         line |= line_scores(run.read_json(run.evaluation_path))
     if state is State.DONE and run.embeddings_path.exists():
         line["embeddings"] = run.read_json(run.embeddings_path)
+    if state is State.DONE and run.unknown_path.exists():
+        line["unknown"] = run.read_json(run.unknown_path)["scores"]
     return Record(line, str(run.path))
 
 

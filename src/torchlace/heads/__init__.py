@@ -14,7 +14,7 @@ from torchlace.heads.fold import Folded, Normalize
 from torchlace.heads.joint import Joint
 from torchlace.heads.lace import LACE
 from torchlace.heads.margins import ArcFace, CosFace, SphereFace
-from torchlace.heads.softmax import AMC, Center, Softmax
+from torchlace.heads.softmax import AMC, Center, LogitNorm, Softmax
 
 __all__ = [
     "AMC",
@@ -27,6 +27,7 @@ __all__ = [
     "Folded",
     "Head",
     "Joint",
+    "LogitNorm",
     "Mixed",
     "NormFace",
     "Normalize",
@@ -52,6 +53,7 @@ _HEADS: dict[str, Callable[..., Head]] = {
     "amc": AMC,
     "normface": NormFace,
     "adacos": AdaCos,
+    "logitnorm": LogitNorm,
 }
 _REGISTRY = Registry("head", _HEADS)
 

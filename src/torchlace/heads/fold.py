@@ -11,16 +11,21 @@ from torchlace.functional import unit
 
 
 class Normalize(nn.Module):
-    """Scale every row to length one.
+    """Scale every row to the same length, one unless another is given.
 
     Example:
         >>> Normalize()(torch.tensor([[3.0, 4.0]]))
         tensor([[0.6000, 0.8000]])
     """
 
+    def __init__(self, length: float = 1.0) -> None:
+        super().__init__()
+        self.length = length
+
     def forward(self, features: Tensor) -> Tensor:
-        """Rows of length one; zero rows stay zero."""
-        return unit(features)
+        """Rows of this length; zero rows stay zero."""
+        rows = unit(features)
+        return rows if self.length == 1 else rows * self.length
 
 
 class Folded(nn.Sequential):

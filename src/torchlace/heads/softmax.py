@@ -16,10 +16,11 @@ from torchlace.functional import (
     chunked_cross_entropy,
     cross_entropy,
     reduce,
+    unit,
 )
 from torchlace.functional.targets import Targets, unlabelled
 from torchlace.heads.base import Head, LossOptions
-from torchlace.heads.fold import Folded, linear
+from torchlace.heads.fold import Folded, Normalize, linear
 
 
 class Softmax(Head):
@@ -72,6 +73,58 @@ class Softmax(Head):
         return chunked_cross_entropy(
             features, weight, targets, bias=bias, chunk=chunk, **options.named()
         )
+
+
+class LogitNorm(Softmax):
+    """A linear layer whose logits are brought to one length for each sample (Wei et al., 2022).
+
+    A network can't grow more certain by longer logits then, on samples of no known class either.
+
+    Paper: Wei et al., "Mitigating Neural Network Overconfidence with Logit Normalization",
+    ICML 2022.
+
+    Args:
+        in_features: width of the features.
+        num_classes: number of classes.
+        scale: the length, one over the paper's temperature of .04.
+        **options: as for :class:`Softmax`.
+
+    Example:
+        >>> LogitNorm(512, 10)(torch.randn(2, 512)).detach().norm(dim=1)
+        tensor([25.0000, 25.0000])
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, scale: float = 25.0, **options: Any
+    ) -> None:
+        super().__init__(in_features, num_classes, **options)
+        self.scale = check_number("scale", scale, 0)
+
+    def fold(self) -> Folded:
+        """Linear → Normalize."""
+        layers = dict(super().fold().named_children())
+        return Folded(self.temperature, **layers, normalize=Normalize(self.scale))
+
+    def _logits(self, features: Tensor) -> Tensor:
+        return unit(super()._logits(features)) * self.scale
+
+    def _loss(self, features: Tensor, targets: Targets, options: LossOptions) -> Tensor:
+        chunk = self._chunk_for(targets)
+        if chunk is None:
+            return super()._loss(features, targets, options)
+        # The length of all logits is a quadratic form of the feature: nothing N × C is needed.
+        weight = widened(self.weight, features.dtype)
+        if self.bias is not None:
+            weight = torch.cat((weight, widened(self.bias, features.dtype)[:, None]), dim=1)
+            features = torch.cat((features, features.new_ones(len(features), 1)), dim=1)
+        lengths = torch.linalg.vecdot(features @ (weight.mT @ weight), features).clamp_min(0).sqrt()
+        shortest = torch.finfo(lengths.dtype).tiny ** 0.5
+        features = features * (self.scale / lengths.clamp_min(shortest))[:, None]
+        return chunked_cross_entropy(features, weight, targets, chunk=chunk, **options.named())
+
+    def extra_repr(self) -> str:
+        """With the scale."""
+        return f"{super().extra_repr()}, scale={self.scale:g}"
 
 
 class Auxiliary(Softmax):

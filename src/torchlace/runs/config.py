@@ -82,11 +82,48 @@ class TrainConfig:
     mirror: bool | None = option(
         None, "Mirror half of the training images.", DATA, shown="all but known digits"
     )
+    crop: str = option(
+        "resized",
+        "Training images: resized crops of 80 to 100 %, or shifts by up to an eighth.",
+        LEARNING,
+        choices=("resized", "shift"),
+    )
+    erase: float = option(
+        0.0,
+        "Side of a square erased in each training image, as a share of its sides.",
+        LEARNING,
+        low=0,
+        high=1,
+        closed=True,
+    )
+    mixup: float = option(
+        0.0,
+        "Share of the training images that mixup mixes with another.",
+        LEARNING,
+        low=0,
+        high=1,
+        closed=True,
+    )
+    cutmix: float = option(
+        0.0,
+        "Share of them that get a rectangle of another (CutMix).",
+        LEARNING,
+        low=0,
+        high=1,
+        closed=True,
+    )
     optimizer: str = option(
         "adam", f"{', '.join(OPTIMIZERS)}.", LEARNING, choices=tuple(OPTIMIZERS)
     )
     lr: float = option(1e-3, "Learning rate.", LEARNING, low=0, most=1e37)
-    weight_decay: float = option(0.0, "Weight decay.", LEARNING, low=0, closed=True, most=1e37)
+    weight_decay: float = option(
+        0.0,
+        "Weight decay of matrices and kernels; biases and norms have none.",
+        LEARNING,
+        low=0,
+        closed=True,
+        most=1e37,
+    )
     schedule: str = option(
         "constant",
         "Of the learning rate: constant, cosine or one-cycle, over all epochs.",
@@ -131,6 +168,12 @@ class TrainConfig:
         "balanced: classes weigh inversely to their frequency.",
         LEARNING,
         choices=("none", "balanced"),
+    )
+    weights: str = option(
+        "best",
+        "Weights to use: of the epoch of the best validation accuracy, or of the last one.",
+        JUDGING,
+        choices=("best", "last"),
     )
     ema: float | None = option(
         None,

@@ -21,6 +21,7 @@ RECORDS = "records.json"
 FEATURES = "features.safetensors"
 EVALUATION = "evaluation.json"
 EMBEDDINGS = "embeddings.json"
+UNKNOWN = "unknown.json"
 ONNX = "model.onnx"
 # What a grid keeps in it.
 LOG = "log.txt"
@@ -30,12 +31,14 @@ CLAIM = ".claim"
 LOCK = ".lock"
 
 # What makes up a run on another machine. The result comes last, since it says that all is there.
-TRAVELLING = (*(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, RESULT),)
+TRAVELLING = (
+    *(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, UNKNOWN, RESULT),
+)
 
 # How the names of files begin that a run trained anew removes, with those that training writes.
 _EVENTS, _EMBEDDING, _SHARED = "events.out.tfevents", "embedding", ".shared-"
 _WRITTEN = (CONFIG, METRICS, CHECKPOINT, WEIGHTS, RESULT, RECORDS)
-_DERIVED = (_EVENTS, _EMBEDDING, FEATURES, EVALUATION, ONNX)
+_DERIVED = (_EVENTS, _EMBEDDING, FEATURES, EVALUATION, UNKNOWN, ONNX)
 # Runs are looked for no deeper than this: what lies there is rather of something else.
 _DEEPEST = 4
 

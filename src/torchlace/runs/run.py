@@ -52,6 +52,7 @@ class Run:
         self.features_path = self.path / files.FEATURES
         self.evaluation_path = self.path / files.EVALUATION
         self.embeddings_path = self.path / files.EMBEDDINGS
+        self.unknown_path = self.path / files.UNKNOWN
         self.failure_path = self.path / files.FAILED
         self.log_path = self.path / files.LOG
 

@@ -16,12 +16,14 @@ from torchlace.data import (
     Augment,
     Images,
     MemoryImages,
+    Mixing,
     data_names,
     image_batches,
     load_data,
     protocol_transforms,
     stratified_split,
 )
+from torchlace.functional.targets import Targets
 from torchlace.runs import TrainConfig
 from torchlace.runs.run import RunError, versions
 
@@ -87,8 +89,11 @@ class Inputs:
                 f"teaches little before patience ends; a smaller {setting('batch_size')} makes "
                 "more of them"
             )
-        augment, self.prepare = protocol_transforms(config.protocol, self.data)
-        self.augment = Augmentation(augment, self.fit.device, self.batch, rank, world)
+        augment, self.prepare = protocol_transforms(
+            config.protocol, self.data, crop=config.crop, erase=config.erase
+        )
+        mixing = make_mixing(config)
+        self.augment = Augmentation(augment, mixing, self.fit.device, self.batch, rank, world)
 
     @property
     def steps(self) -> int:
@@ -187,24 +192,45 @@ class Batches:
 
 
 class Augmentation:
-    """The training transform, drawing for the whole batch and applying this process's share."""
+    """The training transforms, drawing for the whole batch and applying this process's share.
+
+    Images are mixed with others of the share.
+    """
 
     def __init__(
-        self, augment: Augment, device: torch.device, batch: int, rank: int, world: int
+        self,
+        augment: Augment,
+        mixing: Mixing | None,
+        device: torch.device,
+        batch: int,
+        rank: int,
+        world: int,
     ) -> None:
-        self.augment, self.batch, self.rank, self.world = augment, batch, rank, world
+        self.augment, self.mixing = augment, mixing
+        self.batch, self.rank, self.world = batch, rank, world
         self.generator = torch.Generator(device)
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Augmented, normalised images."""
+    def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Targets]:
+        """Augmented, normalised images and what they are labelled with."""
+        mine = share(self.batch, self.rank, self.world)
+        targets: Targets = labels
         draws = self.augment.draw(self.batch, images.device, self.generator)
-        images = self.augment(images, draws=draws[share(self.batch, self.rank, self.world)])
+        images = self.augment(images, draws=draws[mine])
+        if self.mixing is not None:
+            draws = self.mixing.draw(self.batch, images.device, self.generator)
+            images, targets = self.mixing(images, labels, draws[mine])
         fast = torch.channels_last if images.is_cuda else torch.contiguous_format
-        return images.contiguous(memory_format=fast)
+        return images.contiguous(memory_format=fast), targets
 
     def start_epoch(self, seed: int, epoch: int) -> None:
         """What is drawn follows from seed and epoch, so that a resumed run draws the same."""
         self.generator.manual_seed(mix(seed, epoch) + 1)
+
+
+def make_mixing(config: TrainConfig) -> Mixing | None:
+    """What mixes training images, if the settings ask for it."""
+    mixing = Mixing(config.mixup, config.cutmix)
+    return mixing if config.mixup or config.cutmix else None
 
 
 def share(batch: int, rank: int, world: int) -> slice:

@@ -170,7 +170,7 @@ class _Training:
                     f"choose another {setting('path')}, or replace it with "
                     f"{setting('overwrite', True)}"
                 )
-            if progress.best:
+            if progress.chosen(config) == progress.epoch:
                 # A kill may have come between the checkpoint and the weights.
                 save_weights(self.run, made.evaluated, write=self.first)
             if self.first:
@@ -266,16 +266,17 @@ class _Training:
         progress, made = self.progress, self.made
         if made.average is not None:
             copy_clocks(made.model, made.average)
-        background, best = self.writer.background, progress.best
+        background = self.writer.background
+        chosen = progress.chosen(self.config) == progress.epoch
         state = checkpoint_state(parts, vars(progress), keep=self.first, copy=background)
         if not self.first:
             return
         self._check_ours()
 
         def write() -> None:
-            # The checkpoint first: a run that goes on from it has the weights, if it is the best.
+            # The checkpoint first: a run that goes on from it has the weights, if they are chosen.
             write_checkpoint(self.run, state)
-            if best:
+            if chosen:
                 self.run.write_weights(state["average" if "average" in parts else "model"])
 
         self.writer.write(write)
@@ -289,7 +290,8 @@ class _Training:
         load_weights(self.run, evaluated, spread_model)
         with in_single_precision(evaluated):
             held = self.scoring.calibrate(evaluated)
-            result = self.scoring.result(evaluated, self.progress, held)
+            chosen = self.progress.chosen(self.config)
+            result = self.scoring.result(evaluated, self.progress.history, chosen, held)
         save_weights(self.run, evaluated, write=self.first)
         result["graph"] = self.made.graphed
         if self.first:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from torchlace.models.backbones import check_backbone
 from torchlace.runs import RunError, TrainConfig, make_classifier
 from torchlace.runs.config import OPTIMIZERS
 from torchlace.training.distributed import OneDevice
-from torchlace.training.inputs import Inputs
+from torchlace.training.inputs import Inputs, make_mixing
 from torchlace.training.step import Average, EagerStep, GraphStep
 
 
@@ -44,8 +44,9 @@ def build_model(config: TrainConfig, fabric: Any, inputs: Inputs, *, resumed: bo
 
 
 def check_model(config: TrainConfig) -> None:
-    """Refuse a head, its options or a backbone that there are not, before any image is read."""
+    """Refuse what can't be built by these settings, before any image is read."""
     check_backbone(config.backbone_name)
+    make_mixing(config)
     heads.create(config.head, 64, 10, **config.head_options)
 
 
@@ -77,6 +78,10 @@ def check_settles(model: Classifier, name: str) -> None:
         raise RunError(f"{name} has no batch normalisation: leave out {setting('norm_batches')}")
 
 
+# What FSDP puts into the names of parameters.
+SPREAD = "_fsdp_wrapped_module."
+
+
 class Assembly:
     """A model made ready to train.
 
@@ -98,11 +103,13 @@ class Assembly:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         self.model: nn.Module = model
         self.wrapped: Any = model
+        # Before a strategy flattens them.
+        decayed = [name for name, each in model.named_parameters() if each.dim() > 1]
         if not alone:
             self.wrapped = fabric.setup_module(model)
             self.wrapped.mark_forward_method("loss")
         # Strategies that spread the model put other parameters in the place of the first ones.
-        optimizer = make_optimizer(config, self.model, device, capturable=self.graphed)
+        optimizer = make_optimizer(config, self.model, decayed, device, capturable=self.graphed)
         self.optimizer: Any = optimizer if alone else fabric.setup_optimizers(optimizer)
         self.average = copy.deepcopy(self.model).eval() if config.ema is not None else None
 
@@ -165,12 +172,19 @@ def compiling(config: TrainConfig) -> Iterator[None]:
 
 
 def make_optimizer(
-    config: TrainConfig, model: nn.Module, device: torch.device, capturable: bool
+    config: TrainConfig,
+    model: nn.Module,
+    decayed: Collection[str],
+    device: torch.device,
+    capturable: bool,
 ) -> torch.optim.Optimizer:
-    """The optimiser of these settings; one that a CUDA graph can hold where ``capturable``."""
+    """The optimiser of these settings; one that a CUDA graph can hold where ``capturable``.
+
+    The weights of the parameters named in ``decayed`` decay.
+    """
     name, options = OPTIMIZERS[config.optimizer]
     kind: Any = getattr(torch.optim, name)
-    options = {"lr": config.lr, "weight_decay": config.weight_decay, **options}
+    options = {"lr": config.lr, "weight_decay": 0.0, **options}
     takes = inspect.signature(kind).parameters
     if capturable and "capturable" in takes:
         options["capturable"] = True
@@ -180,7 +194,16 @@ def make_optimizer(
         options["fused"] = True
     if capturable and config.schedule != "constant":
         options["lr"] = torch.tensor(config.lr, device=device)
-    optimizer: torch.optim.Optimizer = kind(model.parameters(), **options)
+    parameters: Any = model.parameters()
+    if config.weight_decay:
+        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        for full_name, each in model.named_parameters():
+            groups[full_name.replace(SPREAD, "") in decayed].append(each)
+        parameters = [
+            {"params": groups[True], "weight_decay": config.weight_decay},
+            {"params": groups[False]},
+        ]
+    optimizer: torch.optim.Optimizer = kind(parameters, **options)
     return optimizer
 
 

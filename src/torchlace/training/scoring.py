@@ -14,11 +14,10 @@ from torch.optim.swa_utils import update_bn
 
 from torchlace import heads
 from torchlace.evaluation.measures import AT_THE_END
-from torchlace.evaluation.scores import classification_scores
+from torchlace.evaluation.scores import calibration_scores, classification_scores
 from torchlace.models.predict import BATCH, predict
 from torchlace.runs.run import versions
 from torchlace.training.inputs import Batches, Inputs
-from torchlace.training.stopping import Progress
 
 
 class Scoring:
@@ -48,7 +47,7 @@ class Scoring:
         """
         dtype = next(model.parameters()).dtype
         batches = self.inputs.fit.training(order)
-        images = (self.inputs.augment(images).to(dtype) for images, _ in batches)
+        images = (self.inputs.augment(*batch)[0].to(dtype) for batch in batches)
         with self.fabric.autocast(), self._eagerly():
             update_bn(images, model.backbone)  # type: ignore[arg-type]
 
@@ -59,19 +58,30 @@ class Scoring:
         head.temperature.copy_(heads.fit_temperature(logits, labels))
         return accuracy(logits, labels)
 
-    def result(self, model: nn.Module, progress: Progress, held: float) -> dict[str, Any]:
-        """What result.json says, the test images looked at once."""
+    def result(
+        self, model: nn.Module, history: list[dict[str, Any]], chosen: int, held: float
+    ) -> dict[str, Any]:
+        """What result.json says, the test images looked at once.
+
+        Args:
+            model: with the weights of the chosen epoch.
+            history: the rows of all epochs.
+            chosen: the epoch.
+            held: accuracy on the held-out images, in percent.
+        """
         temperature = float(model.head.temperature)  # type: ignore[union-attr, arg-type]
         logits, labels = self.logits(model, self.inputs.test)
         right = (logits.argmax(1) == labels).cpu().numpy()
         scores = classification_scores(logits, labels, temperature)
+        calibration = calibration_scores(logits, labels, temperature)
         return {
             **{f"test_{name}": scores[name] for name in AT_THE_END},
+            **{name: calibration[name] for name in ("ece", "calibrated_ece")},
             "val_accuracy": held,
             "temperature": temperature,
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch,
-            "seconds": round(progress.seconds, 2),
+            "epochs": len(history),
+            "best_epoch": chosen,
+            "seconds": round(history[-1]["seconds"], 2),
             "parameters": sum(p.numel() for p in model.parameters()),
             "device": device_name(self.device),
             "peak_memory_mib": peak_memory(self.device),

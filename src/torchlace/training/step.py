@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchlace._torch import TorchDispatchMode, lerp_all_
 from torchlace.backgrounds import Running, advance, refreshing
+from torchlace.functional.targets import Mixed, Targets
 
 
 class EagerStep:
@@ -21,7 +22,7 @@ class EagerStep:
         fabric: Any,
         model: Any,
         optimizer: Any,
-        augment: Callable[[Tensor], Tensor],
+        augment: Callable[[Tensor, Tensor], tuple[Tensor, Targets]],
         options: dict[str, Any],
         clip: float | None,
         average: Average | None,
@@ -31,9 +32,10 @@ class EagerStep:
         self.total = torch.zeros((), device=fabric.device)
         self.dtype = next(model.parameters()).dtype
 
-    def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _loss(self, inputs: Tensor, targets: Targets) -> Tensor:
         weight, world = self.options.get("weight"), self.fabric.world_size
-        if weight is None or world == 1:
+        # The mean over soft targets divides by their number, which is that of every process.
+        if weight is None or world == 1 or isinstance(targets, Mixed):
             loss: Tensor = self.model.loss(inputs, targets, **self.options)
             return loss
         # The mean divides by the class weights of the whole batch, not of this process's share.
@@ -41,12 +43,12 @@ class EagerStep:
         loss = self.model.loss(inputs, targets, reduction="sum", **self.options) * (world / mass)
         return loss
 
-    def __call__(self, images: Tensor, targets: Tensor) -> None:
+    def __call__(self, images: Tensor, labels: Tensor) -> None:
         """Learn from uint8 images; the loss is added to ``total``."""
         self.optimizer.zero_grad(set_to_none=True)
-        inputs = self.augment(images).to(self.dtype)
+        inputs, targets = self.augment(images, labels)
         with self.fabric.autocast():
-            loss = self._loss(inputs, targets)
+            loss = self._loss(inputs.to(self.dtype), targets)
         self.fabric.backward(loss)
         if self.clip is not None:
             self.fabric.clip_gradients(
@@ -113,9 +115,9 @@ class GraphStep:
 
     def _step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        images = self.augment(self.images[self.chosen])
+        images, targets = self.augment(self.images[self.chosen], self.labels[self.chosen])
         with self.autocast():
-            loss = self.model.loss(images, self.labels[self.chosen], **self.options)  # type: ignore[operator]
+            loss = self.model.loss(images, targets, **self.options)  # type: ignore[operator]
         loss.backward()
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)

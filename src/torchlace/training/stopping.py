@@ -47,10 +47,11 @@ class Progress:
         """How many epochs are done."""
         return len(self.history)
 
-    @property
-    def best(self) -> bool:
-        """Whether the last epoch is the one whose weights to use."""
-        return self.best_epoch == self.epoch
+    def chosen(self, config: TrainConfig) -> int:
+        """The epoch whose weights to use, as far as it can be told by now; 0 if it can't."""
+        if config.weights == "last":
+            return self.epoch if self.stopped(config) else 0
+        return self.best_epoch
 
     def add(self, row: dict[str, Any]) -> None:
         """Add the row of an epoch that is done."""
