@@ -1,16 +1,19 @@
 """What `train` chooses for images of one's own, and says before the first epoch."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from cli.inside import torchlace
 from cli.pictures import as_folder, as_npz, write
 from PIL import Image
 from training.processes import outcome
 
+from torchlace.runs.recipes import read_recipe
 from torchlace.training import Reporter, TrainConfig, train
-from torchlace.training.choices import OPEN, batch_for, epochs_for
+from torchlace.training.choices import OPEN, batch_for, choose_network, epochs_for
 
 
 def settings(folder):
@@ -45,6 +48,26 @@ def test_settings_left_open_follow_the_images_and_the_device(tmp_path):
     assert rows["epochs"].startswith(f"{chosen.epochs} at most")
     assert f"for {chosen.epochs} epochs" in rows["time"]
     assert "--backbone resnet18 --pretrained" in rows["for more"]
+
+
+@pytest.mark.parametrize(("images", "device"), [(20_000, "cuda"), (9_000, "cuda"), (20_000, "cpu")])
+def test_many_images_on_a_gpu_get_the_recipe_for_many(images, device):
+    fit = Images()
+    fit.extend(range(images))
+    fit.device = torch.device(device)
+    inputs = SimpleNamespace(fit=fit)
+    found = choose_network(TrainConfig(data="photos", weight_decay=0.1), OPEN, inputs)
+    recipe = read_recipe("strong")
+    strong = (images, device) == (20_000, "cuda")
+    assert (found.optimizer, found.cutmix) == (("sgd", 0.5) if strong else ("adam", 0.0))
+    assert found.batch_size == (recipe["batch_size"] if strong else 256)
+    kept = [name for name in OPEN if name not in ("cutmix", "weight_decay")]
+    found = choose_network(TrainConfig(data="photos", weight_decay=0.1), kept, inputs)
+    assert (found.cutmix, found.weight_decay) == (0.0, 0.1)
+
+
+class Images(list):
+    """So many images on a device."""
 
 
 def test_what_is_given_is_kept_and_a_begun_run_keeps_what_it_has(tmp_path):

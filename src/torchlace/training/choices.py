@@ -18,11 +18,17 @@ from torchlace._values import check_choice
 from torchlace.data import data_names
 from torchlace.models import Classifier
 from torchlace.runs import Run, TrainConfig
+from torchlace.runs.recipes import read_recipe
 from torchlace.training.distributed import OneDevice
 from torchlace.training.inputs import Inputs
 
 # What can be left open.
-OPEN = ("backbone", "pretrained", "batch_size", "epochs", "schedule", "lr", "patience")
+OPEN = (
+    *("backbone", "pretrained", "batch_size", "epochs", "schedule", "lr", "patience"),
+    *("crop", "cutmix", "optimizer", "weight_decay", "weights"),
+)
+# From so many images on, a network that a GPU trains from nothing gets the recipe for many.
+_MANY, _RECIPE = 10_000, "strong"
 _FEWEST_STEPS, _SMALLEST_BATCH, _LARGEST_BATCH = 16, 8, 256
 # Seconds that all epochs may take on a CPU.
 _SECONDS = 180
@@ -64,9 +70,12 @@ def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs)
         chosen["backbone"] = "resnet18" if on_gpu or more else "small-cnn"
         if "pretrained" in choose and on_gpu:
             chosen["pretrained"] = weights_here("resnet18")
-    if "schedule" in choose:
+    fresh = not chosen.get("pretrained", config.pretrained)
+    if on_gpu and "backbone" in choose and fresh and len(inputs.fit) >= _MANY:
+        recipe = read_recipe(_RECIPE)
+        chosen |= {name: recipe[name] for name in choose if name in recipe}
+    elif "schedule" in choose:
         chosen["schedule"] = "one-cycle"
-        fresh = not chosen.get("pretrained", config.pretrained)
         if "lr" in choose and fresh and config.optimizer != "sgd":
             chosen["lr"] = _PEAK
     return dataclasses.replace(config, **chosen)
@@ -203,6 +212,8 @@ def beginning(
         "epochs": f"{config.epochs}{patience}, learning rate {config.lr:g}, {config.schedule}",
         "device": where,
     }
+    if config.cutmix or config.mixup:
+        rows["mixed"] = f"{config.cutmix + config.mixup:.0%} of the training images with others"
     if seconds is not None:
         rows["time"] = f"about {_spoken(config.epochs * seconds)} for {config.epochs} epochs"
     if "backbone" in choose and config.backbone == "small-cnn":
