@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits
 from torch import arange
 
 from torchlace.evaluation import guard, unknown_scores
-from torchlace.evaluation.unknown import known_samples
-from torchlace.runs import load_run
+from torchlace.evaluation.unknown import kept_unknown, known_samples
+from torchlace.runs import Run, load_run
 from torchlace.training import Reporter, TrainConfig, train
 
 
@@ -55,6 +55,21 @@ def test_evaluate_says_how_well_each_score_tells_unknown_images_apart(place):
     table = torchlace("evaluate", place / "run", "--unknown", others).out
     assert "told from" in table
     assert "relative-ace" in table
+
+
+def test_what_was_found_out_is_kept_and_stands_on_the_page(place):
+    first, second = (str(place / f"{name}.npz") for name in ("others", "known"))
+    found = (
+        unknown_scores(place / "run", [first])["ace"]
+        | unknown_scores(place / "run", [second])["ace"]
+    )
+    assert kept_unknown(Run(place / "run"))["ace"] == found
+    options = ("--method", "pca", "--output", place / "page.html")
+    torchlace("report", place / "run", *options)
+    page = (place / "page.html").read_text("utf-8")
+    table = page[page.index("of no known class told apart") :]
+    best = max(each[first]["auroc"] for each in kept_unknown(Run(place / "run")).values())
+    assert f"{100 * best:.1f}" in table[: table.index("</table>")]
 
 
 def test_images_of_another_size_and_in_colour_are_brought_to_those_of_the_run(place):

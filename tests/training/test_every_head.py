@@ -11,6 +11,7 @@ from torchlace.training import Run, TrainConfig, make_classifier, train
 RESULT = {
     *("test_accuracy", "test_top5_accuracy", "test_loss", "test_calibrated_loss", "val_accuracy"),
     *("temperature", "epochs", "best_epoch", "seconds", "parameters", "device", "graph"),
+    *("ece", "calibrated_ece"),
     *("peak_memory_mib", "test_images", "test_right", "data_digest", "versions"),
 }
 

@@ -34,7 +34,7 @@ def test_statistics_are_those_of_the_batches_and_of_the_weights_as_they_are(trai
     model.backbone = nn.Sequential(nn.Conv2d(1, 4, 3), norm).train(training)
     norm.running_mean.fill_(7)
     images = torch.randn(30, 1, 6, 6)
-    inputs = SimpleNamespace(fit=Fitting(images), augment=lambda batch: 2 * batch)
+    inputs = SimpleNamespace(fit=Fitting(images), augment=lambda batch, labels: (2 * batch, labels))
     scoring = Scoring(inputs, OneDevice(torch.device("cpu"), "32-true"), compiled=False)
     order = torch.arange(30).view(3, 10)
     scoring.settle(model, order)

@@ -12,9 +12,13 @@ from torch.nn import functional as F
 
 from torchlace._reporter import Reporter
 from torchlace.data import DataError, Images, image_batches, load_data, stratified_split
+from torchlace.evaluation.kept import keep, kept
 from torchlace.models.predict import BATCH, Prediction, predict
 from torchlace.runs import LoadedRun, Run, RunError, load_run, read_data
+from torchlace.runs.readers import read_object
 
+Apart = dict[str, dict[str, dict[str, float]]]
+"""By score and set, what :func:`torchlace.detection.separation` says."""
 # So many training images tell a score what known classes look like.
 _LEARNED = 10_000
 
@@ -37,8 +41,8 @@ def unknown_scores(
     device: str = "auto",
     reporter: Reporter | None = None,
     root: Path | None = None,
-) -> dict[str, dict[str, dict[str, float]]]:
-    """How well each score tells a run's test images from those of other sets.
+) -> Apart:
+    """How well each score tells a run's test images from those of other sets; kept beside it.
 
     Args:
         path: of a finished run.
@@ -65,7 +69,20 @@ def unknown_scores(
         for source, images in sets.items()
     }
     labels = known.train_labels.to(known.train.features.device)
-    return separations(known.train, labels, test, others)
+    found = separations(known.train, labels, test, others)
+    before = kept_unknown(loaded.run, reporter)
+    merged = {name: {**before.get(name, {}), **each} for name, each in found.items()}
+    keep(loaded.run.unknown_path, [loaded.run.json_content({"scores": merged})], reporter)
+    return found
+
+
+def kept_unknown(run: Run, reporter: Reporter | None = None) -> Apart:
+    """What earlier calls of :func:`unknown_scores` have found out about a run."""
+    content = kept(run, run.unknown_path, reporter or Reporter())
+    try:
+        return dict(read_object(content.decode())["scores"]) if content else {}
+    except (ValueError, KeyError, TypeError):  # of another kind: made anew
+        return {}
 
 
 def known_samples(loaded: LoadedRun, reporter: Reporter, root: Path | None = None) -> Known:

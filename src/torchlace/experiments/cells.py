@@ -59,8 +59,10 @@ class Task:
         needed += [run.unknown_path] if self.unknown else []
         if not all(file.exists() for file in needed):
             return False
-        if self.unknown and not {*self.unknown} <= {*run.read_json(run.unknown_path)["sets"]}:
-            return False
+        if self.unknown:
+            scores = run.read_json(run.unknown_path)["scores"].values()
+            if not all({*self.unknown} <= {*sets} for sets in scores):
+                return False
         return not self.embeddings or {*self.embeddings} <= {*run.read_json(run.embeddings_path)}
 
 

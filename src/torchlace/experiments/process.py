@@ -104,8 +104,7 @@ def run_cell(task: Task, path: Path) -> int:
             from torchlace.evaluation import unknown_scores
 
             root = Path(task.config.root) if task.config.root else None
-            found = unknown_scores(run, task.unknown, device=task.config.device, root=root)
-            run.write_json(run.unknown_path, {"sets": list(task.unknown), "scores": found})
+            unknown_scores(run, task.unknown, device=task.config.device, root=root)
     except InterruptedRun as stop:
         print(stop)
         return STOPPED

@@ -160,6 +160,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "comparison": tables.comparison_table(collection, groups),
         "every_run": tables.runs_table(groups, runs),
         "clusters": tables.clusters_table(runs),
+        "unknown": tables.unknown_table(runs),
         "classes": tables.classes_table(collection),
         "differing": differing,
         "common": common,

@@ -6,10 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torchlace.evaluation.measures import CLUSTERS, SPACES, TRAINING, Measure, measures
+from torchlace.evaluation.unknown import kept_unknown
 from torchlace.report.page.gather import Collection, Group, Shown, Spread
+from torchlace.runs import Run
 
 _OF_A_RUN = (
     *("accuracy", "val_accuracy", "best_epoch", "epochs", "temperature", "parameters", "seconds"),
@@ -110,6 +113,34 @@ def clusters_table(runs: Sequence[Shown]) -> Table:
             if space in clusters:
                 values = [_number(each.value(clusters[space]), each.digits) for each in CLUSTERS]
                 table.rows.append([_text(run.name), _text(name), *values])
+    return table.mark_best()
+
+
+def unknown_table(runs: Sequence[Shown]) -> Table | None:
+    """How well each run's best score, and its largest probability, tell other sets apart.
+
+    None if no run was asked.
+    """
+    found = {run.name: kept_unknown(Run(run.inspection.path)) for run in runs}
+    sets = sorted(
+        {place for scores in found.values() for each in scores.values() for place in each}
+    )
+    if not sets:
+        return None
+    about = "Chance that a test image scores above one of the set"
+    columns = [
+        _words("Run"),
+        _words("Score"),
+        *(Column(Path(each).stem, about, 1) for each in sets),
+    ]
+    table = Table("Images of no known class told apart, AUROC\u00a0%", columns)
+    for name, scores in found.items():
+        means = {each: fmean(v["auroc"] for v in at.values()) for each, at in scores.items()}
+        chosen = [max(means, key=means.__getitem__), "max-softmax"] if means else []
+        for score in dict.fromkeys(chosen):
+            values = (scores[score].get(each, {}).get("auroc") for each in sets)
+            cells = [_number(None if value is None else 100 * value, 1) for value in values]
+            table.rows.append([_text(name), _text(score), *cells])
     return table.mark_best()
 
 
