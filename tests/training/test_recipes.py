@@ -1,6 +1,7 @@
 """Recipes, and the settings that they bring: mixed images, the last weights, decay by kind."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,10 +10,13 @@ from cli import inside
 from safetensors.torch import load_file
 from torch import nn
 
+import torchlace as tl
+from torchlace.functional.targets import selected
 from torchlace.runs import Run, TrainConfig
 from torchlace.runs.recipes import NAMES, read_recipe
 from torchlace.training import train
 from torchlace.training.model import make_optimizer
+from torchlace.training.step import EagerStep
 
 MIXED = {"mixup": 0.3, "cutmix": 0.3, "crop": "shift", "erase": 0.25, "weights": "last"}
 SHORT = {"epochs": 12, "patience": 12, "batch_size": 64, "lr": 0.05}
@@ -85,3 +89,18 @@ def test_matrices_and_kernels_decay_and_nothing_else():
     factors = {"0.weight": 0.95, "3.weight": 0.95}
     for name, each in model.named_parameters():
         torch.testing.assert_close(each.detach(), before[name] * factors.get(name, 1.0))
+
+
+def test_processes_divide_mixed_losses_by_the_class_weights_of_the_whole_batch():
+    head = tl.Softmax(5, 3)
+    features, weight = torch.randn(8, 5), torch.tensor([0.5, 2.0, 7.0])
+    first, second = torch.randint(3, (2, 8))
+    whole = tl.Mixed(first, second, torch.rand(8))
+    halves = [tl.Mixed(*(each[rank::2] for each in whole)) for rank in (0, 1)]
+    masses = [selected(weight, half).sum() for half in halves]
+    fabric = SimpleNamespace(
+        world_size=2, device=torch.device("cpu"), all_reduce=lambda mine, reduce_op: sum(masses)
+    )
+    step = EagerStep(fabric, head, None, None, {"weight": weight}, None, None)
+    parts = [step._loss(features[rank::2], half) for rank, half in enumerate(halves)]
+    torch.testing.assert_close(sum(parts) / 2, head.loss(features, whole, weight=weight))

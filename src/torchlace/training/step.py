@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchlace._torch import TorchDispatchMode, lerp_all_
 from torchlace.backgrounds import Running, advance, refreshing
-from torchlace.functional.targets import Mixed, Targets
+from torchlace.functional.targets import Targets, selected
 
 
 class EagerStep:
@@ -34,12 +34,11 @@ class EagerStep:
 
     def _loss(self, inputs: Tensor, targets: Targets) -> Tensor:
         weight, world = self.options.get("weight"), self.fabric.world_size
-        # The mean over soft targets divides by their number, which is that of every process.
-        if weight is None or world == 1 or isinstance(targets, Mixed):
+        if weight is None or world == 1:
             loss: Tensor = self.model.loss(inputs, targets, **self.options)
             return loss
         # The mean divides by the class weights of the whole batch, not of this process's share.
-        mass = self.fabric.all_reduce(weight[targets].sum(), reduce_op="sum")
+        mass = self.fabric.all_reduce(selected(weight, targets).sum(), reduce_op="sum")
         loss = self.model.loss(inputs, targets, reduction="sum", **self.options) * (world / mass)
         return loss
 
