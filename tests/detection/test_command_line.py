@@ -182,7 +182,7 @@ def test_bands_without_any_data_are_what_to_drop(folder):
     )
     command = ("c.hdr", "--target", "target.csv")
     said = refused(folder, *command, "--drop-bands", "1")
-    assert "in some band, and all do in 2, 5: --drop-bands 1,2,5\n" in said
+    assert "in some band, and all are in 2, 5: --drop-bands 1,2,5\n" in said
     done = torchlace("detect", *command, "--drop-bands", "1-2,5", folder=folder)
     assert (done.code, done.err) == (0, "")
     kept = [0, 3, 4, 6, 7]
@@ -199,4 +199,4 @@ def test_bands_without_any_data_are_what_to_drop(folder):
 
 def test_a_cube_without_any_data_is_refused(folder):
     np.save(folder / "cube.npy", np.full_like(IMAGE, np.nan))
-    assert "there is no data in this cube" in refused(folder, "cube.npy", "--target", "target.csv")
+    assert "there is no data here" in refused(folder, "cube.npy", "--target", "target.csv")

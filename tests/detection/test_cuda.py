@@ -5,7 +5,7 @@ import pytest
 import torch
 from detection.scenes import scene
 
-from torchlace.detection import MIACE, ACEDetector, RXDetector, SMFDetector
+from torchlace.detection import MIACE, ACEDetector, RXDetector, SMFDetector, open_cube
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 IMAGE, TARGET = scene()
@@ -23,6 +23,21 @@ def test_scores_are_those_of_the_cpu(kind, covariance, window):
         found = kind(*targets, device=device, **options).fit(pixels)
         np.testing.assert_allclose(found.score_samples(pixels), expected, rtol=1e-7, atol=1e-9)
         assert found.threshold_ == pytest.approx(host.threshold_, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"covariance": "oas"}, {"columns": 4}])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
+def test_blocks_that_are_copied_while_others_are_computed(options, dtype, tmp_path, monkeypatch):
+    image = (1000 * np.tile(IMAGE, (40, 1, 1))).astype(dtype)
+    np.save(tmp_path / "c.npy", image)
+    blocks = {"cpu": 1 << 25, "cuda": 9 * 31 * 8 * 8}
+    monkeypatch.setattr("torchlace.detection.pixels._BLOCK_BYTES", blocks)
+    options |= {"false_alarm": 0.01}
+    expected = ACEDetector(1000 * TARGET, device="cpu", **options).fit(image).score_samples(image)
+    for source in (open_cube(tmp_path / "c.npy"), image):
+        detector = ACEDetector(1000 * TARGET, device="cuda", **options).fit(source)
+        close = {"rtol": 1e-3, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-8}
+        np.testing.assert_allclose(detector.score_samples(source), expected, **close)
 
 
 def test_bad_pixels_on_the_device_are_errors():

@@ -7,7 +7,13 @@ import pytest
 import spectral.io.envi as envi
 from detection.scenes import scene
 
-from torchlace.detection.files import read_cube, read_targets
+from torchlace.detection import open_cube
+from torchlace.detection.files import read_targets
+
+
+def read_cube(path):
+    return open_cube(path)[:]
+
 
 SPECTRA = np.array([[1.0, 2.5, 3e-1], [4.0, 5.0, -6.0]])
 
@@ -104,7 +110,7 @@ def test_files_that_are_not_what_they_seem(tmp_path):
         with pytest.raises(ValueError, match=r"of shape \(H, W, bands\) or \(N, bands\), got"):
             read_cube(tmp_path / "wrong.npy")
     (tmp_path / "a.mat").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a cube is a \.npy array or the \.hdr"):
+    with pytest.raises(ValueError, match=r"a cube is a \.npy array, the \.hdr"):
         read_cube(tmp_path / "a.mat")
 
 

@@ -9,11 +9,15 @@ import typer
 
 from torchlace._text import counted
 from torchlace.cli.common import plain_errors, say
+from torchlace.cli.progress import reporting
 
 
 def detect(
     cube: Annotated[
-        Path, typer.Argument(help="Image (H, W, bands) or pixels (N, bands): .npy, or ENVI's .hdr.")
+        Path,
+        typer.Argument(
+            help="Image (H, W, bands) or pixels (N, bands): .npy, ENVI's .hdr, .zarr, .tif."
+        ),
     ],
     target: Annotated[
         Path | None,
@@ -38,6 +42,10 @@ def detect(
         tuple[int, int] | None,
         typer.Option(metavar="GUARD OUTER", help="Widths of a window of local background."),
     ] = None,
+    columns: Annotated[
+        int | None,
+        typer.Option(help="Columns that share a background, for push-broom sensors; all if left."),
+    ] = None,
     false_alarm: Annotated[float, typer.Option(help="Share of background pixels found.")] = 1e-3,
     threshold: Annotated[
         str, typer.Option(help="cfar (by theory), empirical (counted) or auto")
@@ -50,28 +58,32 @@ def detect(
 
         from torchlace.detection.scene import detect_in_file
 
-        planes, limits, empty = detect_in_file(
-            cube,
-            target,
-            out,
-            png=png,
-            drop_bands=drop_bands,
-            detector=detector,
-            convention=convention,
-            covariance=covariance,
-            window=window,
-            false_alarm=false_alarm,
-            threshold=threshold,
-            device=device,
-        )
-    for number, limit in enumerate(limits):
-        plane = planes[..., number]
+        with reporting() as reporter:
+            planes, limits, empty = detect_in_file(
+                cube,
+                target,
+                out,
+                png=png,
+                drop_bands=drop_bands,
+                detector=detector,
+                convention=convention,
+                reporter=reporter,
+                covariance=covariance,
+                window=window,
+                columns=columns,
+                false_alarm=false_alarm,
+                threshold=threshold,
+                device=device,
+            )
+    for number in range(planes.shape[-1]):
+        plane, limit = planes[..., number], limits[..., number]
         place = tuple(map(int, np.unravel_index(np.nanargmax(plane), plane.shape)))
-        name = f"target {number + 1}: " if len(limits) > 1 else ""
+        name = f"target {number + 1}: " if planes.shape[-1] > 1 else ""
+        ends = dict.fromkeys(f"{end(limit):.6g}" for end in (np.min, np.max))
         say(
             f"{name}{int((plane > limit).sum())} of {(~np.isnan(plane)).sum()} pixels above "
-            f"{limit:.6g}, false-alarm rate {false_alarm:g}; largest {np.nanmax(plane):.6g} at "
-            f"{place}"
+            f"{' to '.join(ends)}, false-alarm rate {false_alarm:g}; largest "
+            f"{np.nanmax(plane):.6g} at {place}"
         )
     if empty:
         say(f"left out {counted(empty, 'pixel')} without data, NaN in {out}")

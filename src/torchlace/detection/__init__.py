@@ -7,7 +7,9 @@ except ImportError as error:
         "torchlace.detection needs scikit-learn: pip install 'torchlace[estimators]'"
     ) from error
 
+from torchlace.detection.cubes import Cube
 from torchlace.detection.detectors import ACEDetector, RXDetector, SMFDetector
+from torchlace.detection.formats import open_cube
 from torchlace.detection.multiple_instance import MIACE, MISMF
 from torchlace.detection.null import (
     ace_false_alarm,
@@ -24,6 +26,7 @@ __all__ = [
     "MISMF",
     "SCORES",
     "ACEDetector",
+    "Cube",
     "OpenSet",
     "RXDetector",
     "SMFDetector",
@@ -34,6 +37,7 @@ __all__ = [
     "auroc",
     "conformal_threshold",
     "fpr_at_recall",
+    "open_cube",
     "rx_threshold",
     "samples_needed",
     "separation",

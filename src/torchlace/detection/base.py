@@ -1,34 +1,38 @@
-"""What detectors share: the background, scores by batches or windows, and thresholds for them."""
+"""What detectors share: the background, scores block by block, and thresholds for them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
 from torchlace._device import find_device
 from torchlace._sklearn import Array, fit_anew
 from torchlace._text import setting
-from torchlace.detection.pixels import (
+from torchlace.detection.background import (
     Covariance,
-    Rows,
-    as_rows,
-    batches,
-    check_finite,
+    Gaussian,
+    Moments,
     estimate,
-    scoring_dtype,
-    unmasked,
+    strips_of,
     whitening,
 )
-from torchlace.detection.window import Window, check_window, ring_size, sliding
+from torchlace.detection.inputs import read_pixels
+from torchlace.detection.pixels import Block, Pixels
+from torchlace.detection.scoring import score_blocks
+from torchlace.detection.window import Window, ring_size
 
 Threshold = Literal["auto", "cfar", "empirical"]
+# The blocks that moments have yet to see; who asks for the next one has added the one before.
+Watch = Callable[[Pixels, Moments], Iterable[Block]]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -41,6 +45,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
 
     covariance: Covariance = "sample"
     window: Window | None = None
+    columns: int | None = None
     false_alarm: float = 1e-3
     threshold: Threshold = "auto"
     device: str = "auto"
@@ -49,32 +54,50 @@ class Detector(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: None = None) -> Self:
         """Estimate the background from pixels, (N, bands), or from an image, (H, W, bands).
 
+        What :func:`torchlace.detection.open_cube` opens is read in blocks.
+
         Returns:
             The detector, with ``mean_``, ``covariance_``, ``whitening_`` (unless a window slides)
-            and ``n_samples_``, the number of pixels behind them. A fit that fails changes nothing.
+            and ``n_samples_``, the number of pixels behind them; with ``columns``, one of each for
+            each strip. A fit that fails changes nothing.
         """
-        return fit_anew(self, lambda detector: detector._fit(X))
 
-    def _fit(self, X: Any) -> None:
+        def learn(detector: Self) -> None:
+            pixels = detector._fit(X)
+            if detector._counts():
+                scores = (part for _, part in score_blocks(detector, pixels))
+                detector._count(scores, detector._background_size(pixels))
+
+        return fit_anew(self, learn)
+
+    def _fit(self, X: Any, watch: Watch | None = None) -> Pixels:
+        """All but a threshold that is counted."""
         check_number("false_alarm", self.false_alarm, 0, 1)
         check_choice("threshold", self.threshold, get_args(Threshold))
         check_choice("covariance", self.covariance, get_args(Covariance))
-        X, _ = self._unmasked(X)
-        rows, shape = self._rows(X, reset=True)
-        self.targets_ = self._targets(rows.shape[1])
+        pixels = read_pixels(self, X, reset=True)
+        self.targets_ = self._targets(pixels.bands)
         if self.window is None:
-            device = find_device(self.device, rows)
-            found = estimate(rows, shape, self.covariance, self._batch_size(device), device)
-            self.mean_, self.covariance_, self.n_samples_ = found
-            self.whitening_ = whitening(found)
+            device = find_device(self.device, pixels.source)
+            self._strips = strips_of(self.columns, pixels.width)
+            moments = Moments(self._strips, self._batch_size(device), device)
+            blocks = None if watch is None else watch(pixels, moments)
+            self._learn(estimate(pixels, self.covariance, moments, blocks))
         else:
-            check_window(self.window, shape, rows.shape[1], self.covariance)
-            self.n_samples_ = ring_size(self.window)
+            self.n_samples_: int | Array = ring_size(self.window)
         self._check_targets()
-        if self._counts():
-            self.background_size_ = len(rows)
-            scores = self._score(rows, shape).reshape(len(rows), *self._shape_of_scores())
-            self.quantile_ = np.quantile(scores, 1 - self.false_alarm, axis=0, method="higher")
+        return pixels
+
+    def _learn(self, found: list[Gaussian]) -> None:
+        if self.columns is None:
+            self.mean_, self.covariance_, self.n_samples_ = found[0]
+            self.whitening_ = whitening(found[0])
+            return
+        places = [f" in columns {s.start} to {s.stop - 1}" for s in self._strips]
+        self.mean_ = np.stack([each.mean for each in found])
+        self.covariance_ = np.stack([each.covariance for each in found])
+        self.n_samples_ = np.array([each.samples for each in found])
+        self.whitening_ = np.stack([*map(whitening, found, places)])
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.
@@ -82,16 +105,15 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         Of a masked array pixels that are masked in any band are left out, and masked in the result.
         """
         check_is_fitted(self)
-        X, known = self._unmasked(X)
-        rows, shape = self._rows(X, reset=False)
-        if self.window is not None:
-            check_window(self.window, shape, rows.shape[1], self.covariance)
-        scores = self._score(rows, shape).reshape(*shape, *self._shape_of_scores())
-        if known is None:
+        pixels = read_pixels(self, X, reset=False)
+        parts = [scores for _, scores in score_blocks(self, pixels)]
+        scores = np.concatenate(parts).reshape(*pixels.shape, *self._shape_of_scores())
+        missing = np.isnan(scores)
+        if not missing.any():
             return scores
-        full = np.full((*known.shape, *scores.shape[1:]), np.nan, scores.dtype)
-        full[known] = scores
-        return np.ma.array(full, mask=np.isnan(full), fill_value=np.nan)
+        if missing.all():
+            raise pixels.why_empty()
+        return np.ma.array(scores, mask=missing, fill_value=np.nan)
 
     def decision_function(self, X: Any) -> Array:
         """The statistic less the threshold: positive where something is found."""
@@ -113,7 +135,10 @@ class Detector(BaseEstimator):  # type: ignore[misc]
 
     @property
     def threshold_(self) -> float | Array:
-        """What a new pixel's score exceeds with the chance ``false_alarm``; one for each target."""
+        """What a new pixel's score exceeds with the chance ``false_alarm``; one for each target.
+
+        With ``columns`` one for each column, where it follows from theory.
+        """
         return self._threshold(fitted=False)
 
     @property
@@ -131,12 +156,16 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         # for each other: measured, three times slower on two cores.
         return self._compare(pixels @ matrix.mT, targets)
 
-    def _theory(self, fitted: bool) -> float | Array:
+    def _theory(self, samples: int, fitted: bool) -> float:
         """The threshold by the null distribution, for fitted or for new pixels."""
         raise NotImplementedError(f"{type(self).__name__} must define _theory")
 
     def _has_theory(self) -> bool:
         return self.covariance == "sample"
+
+    def _units(self) -> Array:
+        """What the threshold by theory is divided by, of each strip and target, (S, K or 1)."""
+        return np.ones((1, 1))
 
     def _targets(self, bands: int) -> Array:
         return np.empty((0, bands))
@@ -152,7 +181,8 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         return False
 
     def _centred_targets(self) -> Array:
-        return self.targets_ - self.mean_ if self._centred() else self.targets_
+        """The targets, (K, d), or with ``columns`` those of each strip, (S, K, d)."""
+        return self.targets_ - self.mean_[..., None, :] if self._centred() else self.targets_
 
     def _counts(self) -> bool:
         """Whether the threshold is counted rather than computed."""
@@ -160,95 +190,63 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             return not self._has_theory()
         return self.threshold == "empirical"
 
+    def _count(self, scores: Iterable[Array], size: int) -> None:
+        """Learn what the threshold is of these scores of ``size`` background pixels."""
+        self.background_size_ = size
+        rank = size - math.ceil((size - 1) * (1 - self.false_alarm))
+        largest = np.empty((0, *self._shape_of_scores()))
+        for part in scores:
+            part = part.reshape(-1, *self._shape_of_scores())
+            known = ~np.isnan(part.reshape(len(part), -1)[:, 0])
+            largest = np.concatenate([largest, part[known]])
+            if len(largest) > 2 * rank:
+                largest = np.partition(largest, -rank, axis=0)[-rank:]
+        self.quantile_ = np.sort(largest, axis=0)[-rank]
+
+    def _background_size(self, pixels: Pixels) -> int:
+        """How many pixels of an image that is the background have data."""
+        if self.window is not None:
+            return pixels.height * pixels.width
+        sizes: list[int] = np.atleast_1d(self.n_samples_).tolist()
+        return sum(sizes)
+
     def _threshold(self, fitted: bool) -> float | Array:
         check_is_fitted(self)
-        if not self._counts():
-            if not self._has_theory():
-                raise ValueError(
-                    f"{setting('threshold', 'cfar')} follows from theory for "
-                    f"{setting('covariance', 'sample')} only (and for "
-                    f"no matched filter in a window), not for {self.covariance!r} here: use "
-                    f"{setting('threshold', 'empirical')}"
-                )
-            return self._theory(fitted)
-        if self.background_size_ * self.false_alarm < 1:
+        if self._counts():
+            self._check_countable(self.background_size_)
+            found: float | Array = self.quantile_
+            return found
+        if not self._has_theory():
+            raise ValueError(
+                f"{setting('threshold', 'cfar')} follows from theory for "
+                f"{setting('covariance', 'sample')} only (and for "
+                f"no matched filter in a window), not for {self.covariance!r} here: use "
+                f"{setting('threshold', 'empirical')}"
+            )
+        samples = np.atleast_1d(self.n_samples_).tolist()
+        known = {count: self._theory(count, fitted) for count in set(samples)}
+        limits = np.array([[known[count]] for count in samples]) / self._units()
+        several = bool(self._shape_of_scores()) and limits.shape[1] > 1
+        limits = limits if several else limits[:, 0]
+        if self.columns is not None:
+            widths = [strip.stop - strip.start for strip in self._strips]
+            limits = np.repeat(limits, widths, axis=0)
+            return limits if several or not self._shape_of_scores() else limits[:, None]
+        return limits[0] if several else float(limits[0])
+
+    def _check_countable(self, size: int) -> None:
+        if size * self.false_alarm < 1:
             raise ValueError(
                 f"{setting('false_alarm', self.false_alarm)} can't be counted among "
-                f"{self.background_size_} background pixels: give {1 / self.false_alarm:.0f} or "
+                f"{size} background pixels: give {1 / self.false_alarm:.0f} or "
                 "more, or raise it"
             )
-        found: float | Array = self.quantile_
-        return found
-
-    def _score(self, rows: Rows, shape: tuple[int, ...]) -> Array:
-        scores = self._score_rows(rows) if self.window is None else self._score_image(rows, shape)
-        if not np.isfinite(scores).all():
-            check_finite(rows, shape)
-            raise ValueError(
-                "some scores are not finite though all pixels are: squares of pixels or target "
-                "overflow, so rescale both"
-            )
-        return scores
-
-    def _score_rows(self, rows: Rows) -> Array:
-        device, dtype = find_device(self.device, rows), scoring_dtype(rows)
-        mean, matrix, targets = (
-            torch.as_tensor(part, dtype=dtype, device=device)
-            for part in (self.mean_, self.whitening_, self._centred_targets())
-        )
-        targets = targets @ matrix.mT
-        # What single precision rounds off the mean is much where pixels vary little about it.
-        rest = torch.as_tensor(self.mean_ - mean.double().cpu().numpy(), dtype=dtype, device=device)
-        scores = [
-            self._whiten_and_compare((part - mean).sub_(rest), targets, matrix).cpu()
-            for part in batches(rows, self._batch_size(device), device, dtype)
-        ]
-        return torch.cat(scores).numpy()
-
-    def _score_image(self, rows: Rows, shape: tuple[int, ...]) -> Array:
-        assert self.window is not None
-        check_finite(rows, shape)
-        device = find_device(self.device, rows)
-        # Exact sums need double precision whatever the pixels have.
-        image = next(batches(rows, len(rows), device)).view(*shape, -1)
-        targets = torch.as_tensor(self.targets_, device=device)
-        options = {"centre": self._centred(), "oas": self.covariance == "oas"}
-        scores = image.new_empty(*shape, max(len(targets), 1))
-        for local in sliding(image, targets, self.window, **options):
-            scores[local.row, local.columns] = self._compare(local.pixels, local.targets)[:, 0]
-        return scores.view(len(rows), -1).to(scoring_dtype(rows)).cpu().numpy()
 
     def _batch_size(self, device: torch.device) -> int:
         if self.batch_size is not None:
             return check_count("batch_size", self.batch_size)
         # What still fits into a cache, and what fills a GPU.
         return 2048 if device.type == "cpu" else 1 << 16
-
-    def _unmasked(self, X: Any) -> tuple[Any, Array | None]:
-        """What a mask leaves of the pixels and which those are; as they came if it hides none."""
-        X, known = unmasked(X)
-        if known is not None and self.window is not None:
-            raise ValueError(
-                f"{(~known).sum()} pixels are masked, which a window would slide over: cut the "
-                "image to where data is, or use no window"
-            )
-        return X, known
-
-    def _rows(self, X: Any, reset: bool) -> tuple[Rows, tuple[int, ...]]:
-        """Checked pixels, (N, bands), and the shape they had without the bands."""
-        rows, shape = as_rows(X)
-        least = 1 + reset
-        if not isinstance(rows, Tensor):
-            options = {"dtype": "numeric", "ensure_all_finite": False}
-            found = validate_data(self, rows, reset=reset, ensure_min_samples=least, **options)
-            return found, shape
-        if rows.dim() != 2 or len(rows) < least or rows.is_complex():
-            raise ValueError(
-                f"pixels must be real numbers of shape (N, bands) or (H, W, bands), two or more to "
-                f"fit; got {rows.dtype} {tuple(X.shape)}"
-            )
-        _check_n_features(self, rows, reset=reset)
-        return rows, shape
 
 
 def _above(scores: Array, threshold: float | Array) -> Array:

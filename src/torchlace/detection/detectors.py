@@ -70,9 +70,10 @@ class _TargetDetector(Detector):
             zero = ~self.targets_.any(axis=1)
             lost = np.flatnonzero(zero & (not self._centred()))
         else:
-            size = np.linalg.norm(self.targets_ @ self.whitening_.T, axis=1)
-            size += np.linalg.norm(self.whitening_ @ self.mean_)
-            lost = np.flatnonzero(self._lengths() <= 1e-10 * size)
+            matrix = np.swapaxes(self.whitening_, -1, -2)
+            size = np.linalg.norm(self.targets_ @ matrix, axis=-1)
+            size += np.linalg.norm(self.mean_[..., None, :] @ matrix, axis=-1)
+            lost = np.flatnonzero(np.atleast_2d(self._lengths() <= 1e-10 * size).any(axis=0))
         if len(lost):
             what = "the mean of the background" if self._centred() else "zero"
             raise ValueError(f"target {lost[0]} is {what}: it has no direction to look for")
@@ -84,9 +85,9 @@ class _TargetDetector(Detector):
         return self.convention == "classical"
 
     def _lengths(self) -> Array:
-        """Lengths of the whitened targets, (K,)."""
-        found: Array = np.linalg.norm(self._centred_targets() @ self.whitening_.T, axis=1)
-        return found
+        """Lengths of the whitened targets, of each strip, (S, K)."""
+        matrix = np.swapaxes(self.whitening_, -1, -2)
+        return np.atleast_2d(np.linalg.norm(self._centred_targets() @ matrix, axis=-1))
 
 
 class ACEDetector(_TargetDetector):
@@ -102,6 +103,8 @@ class ACEDetector(_TargetDetector):
         window: widths (guard, outer) of a window that slides over the image: each pixel's
             background is what lies in the outer and outside the guard window around it. With
             ``covariance`` ``"sample"`` or ``"oas"``.
+        columns: each strip of so many columns of an image has a background by itself, as the
+            detector elements of a push-broom sensor ask for; with the same covariances.
         false_alarm: the share of background pixels above the threshold, of each target.
         threshold: ``"cfar"``: by the exact null distribution of
             :mod:`torchlace.detection.null`, which needs the sample covariance; ``"empirical"``:
@@ -123,9 +126,9 @@ class ACEDetector(_TargetDetector):
     def _compare(self, pixels: Tensor, targets: Tensor) -> Tensor:
         return ace(pixels, targets, squared=self.convention == "classical")
 
-    def _theory(self, fitted: bool) -> float:
+    def _theory(self, samples: int, fitted: bool) -> float:
         squared = self.convention == "classical"
-        sizes = (self.false_alarm, self.n_features_in_, self.n_samples_)
+        sizes = (self.false_alarm, self.n_features_in_, samples)
         return ace_threshold(*sizes, fitted=fitted, squared=squared)
 
 
@@ -136,7 +139,8 @@ class SMFDetector(_TargetDetector):
         target: spectrum of the target, (bands,), or of K targets, (K, bands).
         convention: ``"classical"``: the background mean is subtracted from the target too;
             ``"paper"``: it is not.
-        covariance, false_alarm, threshold, device, batch_size: as in :class:`ACEDetector`.
+        covariance, columns, false_alarm, threshold, device, batch_size: as in
+            :class:`ACEDetector`.
         window: as in :class:`ACEDetector`; thresholds are then counted.
 
     Example:
@@ -157,17 +161,19 @@ class SMFDetector(_TargetDetector):
         # In a window the noise of the output differs from pixel to pixel.
         return super()._has_theory() and self.window is None
 
-    def _theory(self, fitted: bool) -> float | Array:
-        sizes = (self.false_alarm, self.n_features_in_, self.n_samples_)
-        found: Array = smf_threshold(*sizes, fitted=fitted) / self._lengths()
-        return found if self._shape_of_scores() else float(found[0])
+    def _units(self) -> Array:
+        return self._lengths()
+
+    def _theory(self, samples: int, fitted: bool) -> float:
+        return smf_threshold(self.false_alarm, self.n_features_in_, samples, fitted=fitted)
 
 
 class RXDetector(Detector):
     r"""Reed–Xiaoli anomaly detector: the squared Mahalanobis distance from the background.
 
     Args:
-        covariance, window, false_alarm, threshold, device, batch_size: as in :class:`ACEDetector`.
+        covariance, window, columns, false_alarm, threshold, device, batch_size: as in
+            :class:`ACEDetector`.
 
     Example:
         >>> background = np.random.default_rng(0).normal(size=(500, 3))
@@ -180,5 +186,5 @@ class RXDetector(Detector):
         lengths: Tensor = torch.linalg.vector_norm(pixels, dim=-1, keepdim=True)
         return lengths.square()
 
-    def _theory(self, fitted: bool) -> float:
-        return rx_threshold(self.false_alarm, self.n_features_in_, self.n_samples_, fitted=fitted)
+    def _theory(self, samples: int, fitted: bool) -> float:
+        return rx_threshold(self.false_alarm, self.n_features_in_, samples, fitted=fitted)

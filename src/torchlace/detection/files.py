@@ -1,47 +1,16 @@
-"""Cubes and spectra from files, and maps of scores for them."""
+"""Target spectra from files, and maps of scores for them."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import MAGIC_PREFIX
 
-from torchlace._files import check_header, require_memory
 from torchlace._sklearn import Array
-
-
-def read_cube(path: Path | str) -> Array:
-    """An image (H, W, bands) or pixels (N, bands) from a .npy file, or an ENVI image by its .hdr.
-
-    Arrays of .npy files stay on disk and are read as they are used. Values to which an ENVI header
-    gives no data (``data ignore value``) are masked, and NaN below the mask.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it can't be used; the message says why.
-        ImportError: if ENVI files need the package ``spectral``, which is not there.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    if path.suffix.lower() == ".hdr":
-        return _read_envi(path)
-    if path.suffix.lower() != ".npy":
-        raise ValueError(f"{path}: a cube is a .npy array or the .hdr of an ENVI image")
-    cube = _read_npy(path)
-    if cube.ndim not in (2, 3) or cube.dtype.kind not in "iuf" or not cube.size:
-        raise ValueError(
-            f"{path}: a cube is an array of real numbers of shape (H, W, bands) or (N, bands), got "
-            f"{cube.dtype} {cube.shape}"
-        )
-    return cube
+from torchlace.detection.formats import map_npy
 
 
 def read_targets(path: Path | str, bands: int) -> Array:
@@ -62,7 +31,7 @@ def read_targets(path: Path | str, bands: int) -> Array:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    table = np.atleast_2d(_read_npy(path)) if path.suffix.lower() == ".npy" else _read_text(path)
+    table = np.atleast_2d(map_npy(path)) if path.suffix.lower() == ".npy" else _read_text(path)
     if table.shape == (bands, 1):
         table = table.T
     if table.ndim != 2 or table.shape[1] != bands:
@@ -79,7 +48,10 @@ def read_targets(path: Path | str, bands: int) -> Array:
 
 
 def draw_scores(planes: Array, limits: Array, name: str) -> Any:
-    """A figure of the scores, (H, W, K), one map for each target, with what was found marked."""
+    """A figure of the scores, (H, W, K), one map for each target, with what was found marked.
+
+    Limits are those of the targets, (K,), or of columns and targets, (W, K).
+    """
     from matplotlib.figure import Figure
 
     height, width, count = planes.shape
@@ -87,8 +59,9 @@ def draw_scores(planes: Array, limits: Array, name: str) -> Any:
     rows = -(-count // columns)
     figure = Figure(figsize=(5 * columns, 4.5 * rows * min(max(height / width, 0.4), 2)))
     figure.set_layout_engine("constrained")
-    for number, limit in enumerate(np.broadcast_to(limits, (count,))):
-        plane, axes = planes[..., number], figure.add_subplot(rows, columns, number + 1)
+    for number in range(count):
+        plane, limit = planes[..., number], limits[..., number]
+        axes = figure.add_subplot(rows, columns, number + 1)
         low, high = np.nanquantile(plane, [0.001, 0.999])
         drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
         found = np.argwhere(plane > limit)
@@ -98,25 +71,9 @@ def draw_scores(planes: Array, limits: Array, name: str) -> Any:
             style: dict[str, Any] = {"facecolors": "none", "edgecolors": "red", "linewidths": 0.8}
             axes.scatter(found[:, 1], found[:, 0], 40, **style)
         label = f"{name} {number + 1}" if count > 1 else name
-        axes.set_title(f"{label}: {len(found)} pixels above {limit:.3g}")
+        above = f"{limit:.3g}" if limit.ndim == 0 else "their columns' limits"
+        axes.set_title(f"{label}: {len(found)} pixels above {above}")
     return figure
-
-
-def _read_npy(path: Path) -> Array:
-    with path.open("rb") as file:
-        start = file.read(len(MAGIC_PREFIX))
-    if start != MAGIC_PREFIX:
-        raise ValueError(
-            f"{path} is not a readable .npy array: it does not begin as one does, so it holds text "
-            "or something else; write arrays with numpy.save"
-        )
-    try:
-        with path.open("rb") as file:
-            check_header(file, path.stat().st_size, "it")
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # numpy raises whatever a broken header leads it to
-        raise ValueError(f"{path} is not a readable .npy array ({error})") from error
-    return array
 
 
 def _read_text(path: Path) -> Array:
@@ -186,60 +143,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _read_envi(path: Path) -> Array:
-    try:
-        spectral = import_module("spectral")
-    except ImportError as error:
-        raise ImportError(f"{path}: ENVI images need pip install spectral") from error
-    try:
-        image = spectral.open_image(str(path))
-        _check_envi(image, path)
-        stored: Array = np.asarray(image.load(dtype=image.dtype, scale=False))
-        missing = _missing(stored, image.metadata.get("data ignore value"))
-    except Exception as error:  # spectral raises whatever a broken header leads it to
-        reason = f"unknown value {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path} is not a readable ENVI image: {reason}") from error
-    # Divided by the header's scale factor, so that cube and target share their units.
-    cube = stored.astype(np.float64)
-    cube /= image.scale_factor
-    if not missing.any():
-        return cube
-    cube[missing] = np.nan
-    return np.ma.array(cube, mask=missing)
-
-
-def _check_envi(image: Any, path: Path) -> None:
-    """Raise where a header promises more than its file holds, before memory is taken for it."""
-    if not hasattr(image, "load"):
-        raise ValueError("it is a spectral library; targets come as .csv or .npy")
-    count, held = math.prod(image.shape), Path(image.filename).stat().st_size
-    promised = image.offset + count * image.sample_size
-    if min(image.shape) < 1 or held < promised:
-        shape = " × ".join(map(str, image.shape))
-        raise ValueError(f"{shape} values are {promised:,} bytes, {image.filename} has {held:,}")
-    require_memory(path, 8 * count)
-    if not math.isfinite(image.scale_factor) or not image.scale_factor:
-        raise ValueError(f"its scale factor is {image.scale_factor}")
-
-
-def _missing(stored: Array, ignored: str | None) -> Array:
-    """Where an image, as stored, holds the header's ``data ignore value``."""
-    value = None if ignored is None else _as_stored(ignored, stored.dtype)
-    if value is None:
-        return np.zeros(stored.shape, dtype=bool)
-    found: Array = np.isnan(stored) if np.isnan(value) else stored == value
-    return found
-
-
-def _as_stored(text: str, dtype: np.dtype[Any]) -> Any:
-    """A header's number, rounded as pixels of this type are; None if they can't hold it."""
-    value = float(text)
-    if dtype.kind not in "iu":
-        with np.errstate(over="ignore"):
-            return dtype.type(value)
-    limits = np.iinfo(dtype)
-    if not value.is_integer() or not limits.min <= (number := int(Decimal(text))) <= limits.max:
-        return None
-    return dtype.type(number)

@@ -20,8 +20,9 @@ from torch import Tensor
 from torchlace._checks import check_choice, check_count
 from torchlace._device import find_device
 from torchlace._sklearn import Array, as_array, as_tensor, fit_anew
+from torchlace.detection.background import Covariance, Moments, estimate, whitening
 from torchlace.detection.detectors import ACEDetector, SMFDetector
-from torchlace.detection.pixels import Covariance, as_rows, check_finite, estimate, whitening
+from torchlace.detection.pixels import Pixels
 from torchlace.functional import unit
 
 # Numbers in the block of cosines between candidate and positive instances.
@@ -53,9 +54,8 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         check_count("max_iter", self.max_iter)
         positives, others = _split_bags(bags, bag_labels)
         negatives, device = np.concatenate(others), find_device(self.device)
-        background = estimate(
-            negatives, negatives.shape[:1], self.covariance, len(negatives), device
-        )
+        moments = Moments([slice(0, 1)], len(negatives), device)
+        background = estimate(Pixels(negatives), self.covariance, moments)[0]
         matrix = torch.from_numpy(whitening(background)).to(device)
         mean = torch.from_numpy(background.mean).to(device)
 
@@ -185,8 +185,8 @@ def _start(bags: list[Tensor], background: Tensor) -> Tensor:
 
 def _split_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array], list[Array]]:
     """The positive and the negative bags, checked."""
-    rows = [as_rows(as_array(bag, f"bag {number}"))[0] for number, bag in enumerate(bags)]
-    arrays = [np.asarray(each, dtype=np.float64) for each in rows]
+    given = (np.asarray(as_array(bag, f"bag {n}"), dtype=np.float64) for n, bag in enumerate(bags))
+    arrays = [bag.reshape(-1, bag.shape[-1]) if bag.ndim == 3 else bag for bag in given]
     if not arrays:
         raise ValueError("there are no bags")
     marks = np.asarray(as_array(labels, "bag_labels"))
@@ -212,6 +212,6 @@ def _split_bags(bags: Sequence[Any], labels: npt.ArrayLike) -> tuple[list[Array]
                 f"bag {number} must have shape (N, {bands}) with N at least 1, like the first, got "
                 f"{array.shape}"
             )
-        check_finite(array, array.shape[:1], f"pixels of bag {number}")
+        Pixels(array).check_finite(f"pixels of bag {number}")
     marked = list(zip(arrays, positive, strict=True))
     return [bag for bag, there in marked if there], [bag for bag, there in marked if not there]

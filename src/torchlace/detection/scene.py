@@ -10,23 +10,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+import torchlace
 from torchlace._files import write_whole
-from torchlace._sklearn import Array
-from torchlace._text import counted, listed, setting
+from torchlace._reporter import Reporter
+from torchlace._sklearn import Array, fit_anew
+from torchlace._text import listed, setting
 from torchlace._values import check_choice
 from torchlace.detection.base import Detector
+from torchlace.detection.cubes import Cube
 from torchlace.detection.detectors import ACEDetector, RXDetector, SMFDetector
-from torchlace.detection.files import draw_scores, read_cube, read_targets
-from torchlace.detection.pixels import BandError, mask_empty
+from torchlace.detection.files import draw_scores, read_targets
+from torchlace.detection.formats import map_npy, open_cube
+from torchlace.detection.journal import Journal
+from torchlace.detection.pixels import BandError, Pixels
+from torchlace.detection.scoring import score_blocks
 
 _DETECTORS: dict[str, Any] = {"ace": ACEDetector, "smf": SMFDetector}
 
 
 class Detected(NamedTuple):
-    """What a search found: scores (H, W, K) or (N, K) for K targets, a threshold for each of them.
+    """What a search found: scores (H, W, K) or (N, K) for K targets, and thresholds for them.
 
-    ``empty`` pixels without data were left out; their scores are NaN.
+    Thresholds are (K,), or (W, K) where columns have their own. ``empty`` pixels without data were
+    left out; their scores are NaN. Scores stay on disk and are read as they are used.
     """
 
     scores: Array
@@ -43,24 +51,29 @@ def detect_in_file(
     drop_bands: str = "",
     detector: str = "ace",
     convention: str = "classical",
-    window: tuple[int, int] | None = None,
+    reporter: Reporter | None = None,
     **options: Any,
 ) -> Detected:
     """Look for spectra, or anomalies, in a cube of a file, and write the scores.
 
+    The cube is read in blocks, once for the background and once for the scores, so it may be larger
+    than memory. An interrupted search goes on where it was when it is called again.
+
     Args:
-        cube: as :func:`~torchlace.detection.files.read_cube` takes it.
+        cube: as :func:`~torchlace.detection.open_cube` takes it.
         target: spectra as :func:`~torchlace.detection.files.read_targets` takes them.
         out: where the scores go, .npy.
         png: where a map of the scores goes, .png.
         drop_bands: bands to leave out of cube and target, counted from 0: ``"104-113,148-166"``.
         detector: ``"ace"``, ``"smf"`` or ``"rx"``, which takes no target.
         convention: ``"classical"`` or ``"paper"``, as the detector takes it.
-        window: widths of a window of local background, as the detector takes it.
+        reporter: is told of progress.
         **options: others of the detector.
 
     Raises:
-        ValueError: where something is wrong, before anything is written; the message says what.
+        ValueError: where something is wrong with the input; the message says what, and nothing is
+            left behind.
+        OSError: where scores can't be written; what is done stays in a folder beside them.
 
     Example:
         >>> import tempfile
@@ -73,30 +86,61 @@ def detect_in_file(
     _check_output("out", out, ".npy", cube, target)
     if png is not None:
         _check_output("png", png, ".png")
-    pixels = read_cube(cube)
-    if png is not None and pixels.ndim != 3:
+    source = open_cube(cube)
+    if png is not None and len(source.shape) != 3:
         raise ValueError(
-            f"{setting('png')} draws images; {cube} holds {len(pixels)} pixels without places"
+            f"{setting('png')} draws images; {cube} holds {source.shape[0]} pixels without places"
         )
-    kept = _kept(drop_bands, pixels.shape[-1])
-    options |= {"convention": convention, "window": window}
-    found = _make(detector, target, kept, pixels.shape[-1], options)
-    with _advice_for_bands(kept, drop_bands):
-        pixels = mask_empty(pixels[..., kept] if drop_bands else pixels)
-        empty = int(np.ma.getmaskarray(pixels[..., 0]).sum())
-        if window is not None and empty:
-            raise ValueError(
-                f"{counted(empty, 'pixel')} without data, which a window would slide over: cut "
-                f"the image to where data is, or leave {setting('window')} out"
-            )
-        scores = np.ma.filled(found.fit(pixels).score_samples(pixels), np.nan)
-        limits = np.atleast_1d(found.fitted_threshold_)
-    write_whole(out, lambda file: np.save(file, scores))
-    planes = scores.reshape(*pixels.shape[:-1], -1)
+    kept = _kept(drop_bands, source.shape[-1])
+    spectra, made = _make(
+        detector, target, kept, source.shape[-1], {"convention": convention, **options}
+    )
+    settings = {name: value for name, value in made.get_params().items() if name != "target"}
+    facts = {
+        "version": torchlace.__version__,
+        "cube": source.identity(),
+        "target": spectra if spectra is None else spectra.tolist(),
+        "settings": [detector, drop_bands, repr(settings)],
+    }
+    with (
+        _advice_for_bands(kept, drop_bands),
+        Journal(out, facts, reporter or Reporter()) as journal,
+    ):
+        limits, empty = _search(source.keep(kept) if drop_bands else source, made, journal)
+        if source.identity() != facts["cube"]:
+            raise ValueError(f"{cube} changed while it was read: start the same command again")
+        journal.finish()
+    scores = map_npy(out)
+    planes = scores.reshape(*source.shape[:-1], -1)
+    limits = np.broadcast_to(limits, (*limits.shape[:-1], planes.shape[-1]))
     if png is not None:
         figure = draw_scores(planes, limits, detector)
         write_whole(png, lambda file: figure.savefig(file, format="png"))
-    return Detected(planes, np.broadcast_to(limits, planes.shape[-1:]), empty)
+    return Detected(planes, limits, empty)
+
+
+def _search(cube: Cube, detector: Detector, journal: Journal) -> tuple[Array, int]:
+    """Write the scores; the thresholds, and the number of pixels without data."""
+    pixels = Pixels(cube)
+    fit_anew(detector, lambda fitted: _fit(fitted, cube, journal))
+    known = detector._background_size(pixels)
+    if detector._counts():
+        detector._check_countable(known)
+    shape = (*pixels.shape, *detector._shape_of_scores())
+    dtype = np.dtype(np.float32 if pixels.dtype == torch.float32 else np.float64)
+    journal.write(score_blocks(detector, pixels, journal.scored), shape, dtype)
+    if detector._counts():
+        scores = map_npy(journal.scores)
+        parts = (np.array(scores[rows]) for rows in pixels.ranges(torch.device("cpu")))
+        detector._count(parts, known)
+    limits = np.asarray(detector.fitted_threshold_)
+    by_columns = detector.columns is not None and not detector._counts()
+    limits = limits.reshape(*limits.shape[:by_columns], -1)
+    return limits, pixels.height * pixels.width - known
+
+
+def _fit(detector: Detector, cube: Cube, journal: Journal) -> None:
+    detector._fit(cube, journal.background)
 
 
 def _check_output(name: str, path: Path, suffix: str, *inputs: Path | None) -> None:
@@ -140,21 +184,22 @@ def _kept(drop: str, count: int) -> Array:
 
 def _make(
     name: str, target: Path | None, kept: Array, bands: int, options: dict[str, Any]
-) -> Detector:
+) -> tuple[Array | None, Detector]:
+    """The spectra to look for, if any, and the detector of this name."""
     check_choice("detector", name, (*_DETECTORS, "rx"))
     if name == "rx":
         if target is not None:
             raise ValueError(f"rx looks for anomalies and takes no {setting('target')}")
         if options.pop("convention") != "classical":
             raise ValueError(f"rx has no target, so there is no {setting('convention')} to choose")
-        return RXDetector(**options)
+        return None, RXDetector(**options)
     if target is None:
         raise ValueError(
             f"{name} looks for a spectrum: give {setting('target', 'FILE')}, or "
             f"{setting('detector', 'rx')}"
         )
-    made: Detector = _DETECTORS[name](read_targets(target, bands)[..., kept], **options)
-    return made
+    spectra = read_targets(target, bands)[..., kept]
+    return spectra, _DETECTORS[name](spectra, **options)
 
 
 @contextmanager

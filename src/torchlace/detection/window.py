@@ -11,8 +11,8 @@ from torch.nn.functional import pad
 
 from torchlace._checks import check_count
 from torchlace._text import setting
-from torchlace.detection.pixels import Covariance, constant_bands
-from torchlace.functional import cholesky, shrink
+from torchlace.detection.background import Covariance, constant_bands, oas
+from torchlace.functional import cholesky
 
 Window = tuple[int, int]
 
@@ -72,8 +72,21 @@ def ring_size(window: Window) -> int:
     return window[1] ** 2 - window[0] ** 2
 
 
+def around(rows: slice, window: Window, height: int) -> slice:
+    """The rows of an image that the windows around some of its rows reach."""
+    outer = window[1]
+    return slice(_start(rows.start, outer, height), _start(rows.stop - 1, outer, height) + outer)
+
+
 def sliding(
-    image: Tensor, targets: Tensor, window: Window, *, centre: bool, oas: bool
+    image: Tensor,
+    targets: Tensor,
+    window: Window,
+    rows: range,
+    top: int = 0,
+    *,
+    centre: bool,
+    shrunk: bool,
 ) -> Iterator[Local]:
     """Whiten every pixel, and the targets, by the mean and covariance of the pixel's own ring.
 
@@ -82,9 +95,9 @@ def sliding(
     of running sums: the work is the same for every size of the window. Only rings that hold a pixel
     far from all others are looked at pixel by pixel.
 
-    The image, (H, W, d), is in double precision; there may be no targets, (0, d). ``centre``
-    subtracts the mean of the ring from the targets too, ``oas`` shrinks every covariance by the
-    amount of Chen et al. (oracle approximating shrinkage).
+    The image, (H, W, d), is in double precision, ``rows`` those of its pixels to whiten, ``top``
+    the number of its first row in a larger one. There may be no targets, (0, d). ``centre``
+    subtracts the mean of the ring from the targets too, ``shrunk`` shrinks every covariance.
     """
     height, width, bands = image.shape
     shift, glaring = _outliers(image.flatten(0, 1))
@@ -99,17 +112,18 @@ def sliding(
     for start in range(0, width, strip):
         columns = slice(start, min(start + strip, width))
         guard, outer = (_Columns(padded, size, columns) for size in window)
-        for row in range(height):
+        for row in rows:
             moments = outer.moments(row) - guard.moments(row)
-            mean, factor = _from_sums(moments, least, oas)
+            mean, factor = _from_sums(moments, least, shrunk)
             # Sums of ones are exact, so a ring with pixels left out is known by its count.
             apart = start + (moments[:, 0, 0] < ring_size(window)).nonzero()[:, 0]
             for some in apart.split(many) if len(apart) else ():
-                found = _from_pixels(_rings(image, window, row, some), oas)
+                found = _from_pixels(_rings(image, window, row, some), shrunk)
                 mean[some - start], factor[some - start] = found
             singular = torch.isnan(factor[:, 0, 0])
             if singular.any():
-                raise _why_singular(image, row, start + int(singular.nonzero()[0]))
+                column = start + int(singular.nonzero()[0])
+                raise _why_singular(image, top + row, column)
             pixels = (image[row, columns] - mean)[:, None]
             local = targets.expand(len(mean), *targets.shape)
             together = torch.cat([pixels, local - mean[:, None] if centre else local], dim=1)
@@ -173,40 +187,32 @@ def _rings(image: Tensor, window: Window, row: int, columns: Tensor) -> Tensor:
     return image.flatten(0, 1)[chosen]
 
 
-def _from_sums(moments: Tensor, least: float, oas: bool) -> tuple[Tensor, Tensor]:
+def _from_sums(moments: Tensor, least: float, shrunk: bool) -> tuple[Tensor, Tensor]:
     """Means, (P, d), and factors of covariances, NaN where pixels vary less than ``least``."""
     count = moments[:, :1, :1]
     mean = moments[:, 1:, :1] / count
     scatter = moments[:, 1:, 1:] - count * (mean @ mean.mT)
     variance = _diagonal(scatter).mean(-1) / count[:, 0, 0]
     scatter = torch.where((variance > least)[:, None, None], scatter, torch.nan)
-    return mean[..., 0], _factor(scatter, count, oas)
+    return mean[..., 0], _factor(scatter, count, shrunk)
 
 
-def _from_pixels(rings: Tensor, oas: bool) -> tuple[Tensor, Tensor]:
+def _from_pixels(rings: Tensor, shrunk: bool) -> tuple[Tensor, Tensor]:
     """The same for rings of pixels, (P, n, d)."""
     mean = rings.mean(1, keepdim=True)
     rings, count = rings - mean, rings.new_tensor(rings.shape[1])
-    if oas:
+    if shrunk:
         # Its ridge is as large as what the brightest pixel adds, so nothing small is lost.
-        return mean[:, 0], _factor(rings.mT @ rings, count.view(1, 1, 1), oas)
+        return mean[:, 0], _factor(rings.mT @ rings, count.view(1, 1, 1), shrunk)
     factor = torch.linalg.qr(rings, mode="r").R.mT
     variances, least = rings.square().sum(1), _LEAST_UNEXPLAINED_OF_PIXELS
     return mean[:, 0], _unless_singular(factor, variances, least) / (count - 1).sqrt()
 
 
-def _factor(scatter: Tensor, count: Tensor, oas: bool) -> Tensor:
+def _factor(scatter: Tensor, count: Tensor, shrunk: bool) -> Tensor:
     """Lower triangular L with LLᵀ the covariance, (P, d, d); NaN where that is singular."""
-    covariance = _oas(scatter / count, count[:, 0, 0]) if oas else scatter / (count - 1)
+    covariance = oas(scatter / count, count[:, 0, 0]) if shrunk else scatter / (count - 1)
     return _unless_singular(cholesky(covariance), _diagonal(covariance), _LEAST_UNEXPLAINED)
-
-
-def _oas(covariance: Tensor, count: Tensor) -> Tensor:
-    variance, bands = _diagonal(covariance).mean(-1), covariance.shape[-1]
-    square = covariance.square().mean((-2, -1))
-    top = square + variance**2
-    bottom = (count + 1) * (square - variance**2 / bands)
-    return shrink(covariance, torch.where(bottom > top, top / bottom, 1))
 
 
 def _unless_singular(factor: Tensor, variances: Tensor, least: float) -> Tensor:
