@@ -8,8 +8,11 @@ import torch
 from scipy.stats import beta
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
 from torch import nn
 
 import torchlace as tl
@@ -379,3 +382,32 @@ def test_models_of_scikit_learn_get_batches_too(logistic, kind):
     np.testing.assert_array_equal(guarded.predict(make(X)), whole.predict(make(X)))
     with pytest.raises(ValueError, match="minimum of 1 is required"):
         guarded.predict(X[:0])
+
+
+def test_a_clone_keeps_what_an_estimator_learned(logistic):
+    held = KNOWN & ~TRAIN
+    guarded = OpenSet(logistic, false_rejection=0.1).fit(X[held], Y[held])
+    copy = clone(guarded)
+    assert isinstance(copy.model, FrozenEstimator)
+    with pytest.raises(NotFittedError):
+        copy.predict(X)
+    assert clone(copy).model.estimator is logistic
+    copy.fit(X[held], Y[held])
+    np.testing.assert_array_equal(copy.predict(X), guarded.predict(X))
+    assert isinstance(clone(OpenSet(LogisticRegression())).model, LogisticRegression)
+
+
+def test_max_softmax_of_an_estimator_is_its_own_probability():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = (X[:, 0] > 0).astype(int)
+    models = [GaussianNB(), RandomForestClassifier(10, random_state=0), LogisticRegression(C=0.01)]
+    for model in models:
+        guarded = OpenSet(model.fit(X, y), score="max-softmax").fit(X, y)
+        expected = model.predict_proba(X).max(1)
+        np.testing.assert_allclose(guarded.score_samples(X), expected, rtol=1e-9)
+    without = OpenSet(RidgeClassifier().fit(X, y), score="max-softmax").fit(X, y)
+    logits = np.abs(without.model.decision_function(X))
+    np.testing.assert_allclose(without.score_samples(X), 1 / (1 + np.exp(-logits)), rtol=1e-9)
+    with pytest.raises(TypeError, match="GaussianNB has no decision_function"):
+        OpenSet(models[0], score="energy").fit(X, y)

@@ -66,6 +66,20 @@ def test_several_targets_are_scored_each():
         np.testing.assert_allclose(filtered[..., number], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("case", cases())
+def test_equal_to_spectrals_own_windows_as_far_as_its_single_precision_goes(case):
+    image, target = cases()[case]
+    real = image.astype(float)
+    pairs = [
+        (ACEDetector(target, window=(3, 9)), spectral.ace(real, target, window=(3, 9))),
+        (RXDetector(window=(3, 9)), spectral.rx(real, window=(3, 9))),
+    ]
+    for detector, expected in pairs:
+        assert expected.dtype == np.float32
+        found = detector.fit(real).score_samples(real)
+        np.testing.assert_allclose(found, expected, rtol=2.0**-24 + 1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("window", [(1, 5), (3, 9), (5, 11)])
 def test_equal_to_spectral_in_a_window(window):
     # spectral.rx(window=...) itself rounds to single precision.

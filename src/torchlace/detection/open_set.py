@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -40,6 +42,9 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         per_class: whether that holds for each class by itself, rather than for all together.
         unknown: the label of what is rejected; ``"auto"``: -1, and "unknown" among names.
         batch_size: samples in a step.
+
+    A clone, as scikit-learn's searches make, keeps what ``model`` learned: a fitted estimator
+    becomes a ``sklearn.frozen.FrozenEstimator`` in it.
 
     Attributes:
         threshold_: scores below it are rejected.
@@ -85,7 +90,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         check_choice("score", self.score, SCORES)
         check_count("batch_size", self.batch_size)
         check_number("false_rejection", self.false_rejection, 0, 1)
-        output = run(self.model, X, self.batch_size)
+        output = self._run(X)
         if self._mark(output.labels) in self._labels(output):
             raise ValueError(
                 f"unknown={self._mark(output.labels)!r} is one of the model's classes: give "
@@ -100,7 +105,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             output, groups = output.take(held), groups[held]
         else:
             self._check_enough(groups, groups)
-            others = run(self.model, train[0], self.batch_size)
+            others = self._run(train[0])
             self._learn(others, self._groups(others, train[1]))
         scores = self._score(output)
         parts = (
@@ -115,7 +120,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         less than -1e300, and the less the farther: some scores see directions only.
         """
         check_is_fitted(self)
-        return self._score(run(self.model, X, self.batch_size))
+        return self._score(self._run(X))
 
     def decision_function(self, X: Any) -> Array:
         """The score less the threshold: negative where a sample is rejected."""
@@ -124,7 +129,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """The model's class of each sample, or ``unknown``."""
         check_is_fitted(self)
-        output = run(self.model, X, self.batch_size)
+        output = self._run(X)
         rejected, labels = self._score(output) < self.threshold_, output.labels
         mark = np.asarray(self._mark(labels))
         alike = mark.dtype.kind == labels.dtype.kind
@@ -139,6 +144,18 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             "rejected_known": float((inside < self.threshold_).mean()),
             "rejected_unknown": float((outside < self.threshold_).mean()),
         }
+
+    def _run(self, X: Any) -> Output:
+        return run(self.model, X, self.batch_size, probable=self.score == "max-softmax")
+
+    def __sklearn_clone__(self) -> Self:
+        # scikit-learn would clone an estimator without what it was fitted to.
+        params = self.get_params(deep=False)
+        frozen = isinstance(self.model, (nn.Module, FrozenEstimator))
+        if not frozen and hasattr(self.model, "fit") and _is_fitted(self.model):
+            params["model"] = FrozenEstimator(self.model)
+        clone: Self = super(OpenSet, type(self)(**params)).__sklearn_clone__()
+        return clone
 
     def _mark(self, labels: Array) -> Any:
         """The label of what is rejected, beside labels like these."""
@@ -205,6 +222,14 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         # What overflows on its way to a length is far.
         absurd = _LOWEST * (2 - near.nan_to_num(0))
         return torch.where(near >= 1, scores, absurd).numpy()
+
+
+def _is_fitted(model: Any) -> bool:
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        return False
+    return True
 
 
 def conformal_threshold(scores: npt.ArrayLike, rate: float) -> float:

@@ -30,11 +30,16 @@ class Output(NamedTuple):
         return Output(*(values[part] for values in self))
 
 
-def run(model: Any, X: Any, batch_size: int) -> Output:
-    """Features and logits in double precision, and labels, of samples as the model takes them."""
+def run(model: Any, X: Any, batch_size: int, *, probable: bool = False) -> Output:
+    """Features and logits in double precision, and labels, of samples as the model takes them.
+
+    With ``probable`` logits are the logarithms of ``predict_proba``, of an estimator that has it.
+    """
     refuse_masked(X, "X")
-    ask = _run_module if isinstance(model, nn.Module) else _run_estimator
-    found = ask(model, X, batch_size)
+    if isinstance(model, nn.Module):
+        found = _run_module(model, X, batch_size)
+    else:
+        found = _run_estimator(model, X, batch_size, probable)
     if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
         raise ValueError("features or logits hold NaN or infinite values: look at the samples")
     return found
@@ -64,8 +69,9 @@ def _samples(X: Any) -> Tensor:
     return torch.as_tensor(array)
 
 
-def _run_estimator(model: Any, X: Any, batch_size: int) -> Output:
-    if not hasattr(model, "decision_function"):
+def _run_estimator(model: Any, X: Any, batch_size: int, probable: bool) -> Output:
+    probable = probable and hasattr(model, "predict_proba")
+    if not (probable or hasattr(model, "decision_function")):
         raise TypeError(
             f"{type(model).__name__} has no decision_function; give a torchlace.Classifier, a "
             "head, or a classifier such as LACEClassifier"
@@ -73,15 +79,18 @@ def _run_estimator(model: Any, X: Any, batch_size: int) -> Output:
     # Of no samples there is a batch too, which the model refuses in its own words.
     count = max(_num_samples(X), 1)
     parts = [
-        _ask(model, _safe_indexing(X, batch) if batch_size < count else X)
+        _ask(model, _safe_indexing(X, batch) if batch_size < count else X, probable)
         for batch in gen_batches(count, batch_size)
     ]
     return Output(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 
-def _ask(model: Any, X: Any) -> Output:
-    logits = np.asarray(model.decision_function(X), dtype=np.float64)
-    if logits.ndim == 1:
+def _ask(model: Any, X: Any, probable: bool) -> Output:
+    ask = model.predict_proba if probable else model.decision_function
+    logits = np.asarray(ask(X), dtype=np.float64)
+    if probable:
+        logits = np.log(np.maximum(logits, np.finfo(np.float64).tiny))
+    elif logits.ndim == 1:
         # Two classes: what one gains the other loses.
         logits = np.stack([-logits, logits], axis=1) / 2
     features = model.transform(X) if hasattr(model, "transform") else X
