@@ -20,6 +20,8 @@ WORKS = {
     "": HEAD,
     "train": TRAIN,
     "estimators": "from torchlace.estimators import LACEClassifier; LACEClassifier()",
+    "estimators,dask": "import dask.array as da; from torchlace.detection import RXDetector as R; "
+    "x = da.random.normal(size=(50, 3)); R().fit(x).score_samples(x).compute()",
     "hub": "import torchlace as tl; tl.hub.save_pretrained(tl.Classifier('small-cnn', "
     "num_classes=2), 'pets'); tl.hub.from_pretrained('pets')",
     "train,report": f"{TRAIN}; {COMMAND('report')}",

@@ -26,8 +26,9 @@ from torchlace.detection.background import (
     whitening,
 )
 from torchlace.detection.inputs import read_pixels
-from torchlace.detection.pixels import Block, Pixels
+from torchlace.detection.pixels import Block, Pixels, is_lazy
 from torchlace.detection.scoring import score_blocks
+from torchlace.detection.tasks import largest, map_scores, sum_chunks
 from torchlace.detection.window import Window, ring_size
 
 Threshold = Literal["auto", "cfar", "empirical"]
@@ -54,7 +55,8 @@ class Detector(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: None = None) -> Self:
         """Estimate the background from pixels, (N, bands), or from an image, (H, W, bands).
 
-        What :func:`torchlace.detection.open_cube` opens is read in blocks.
+        What :func:`torchlace.detection.open_cube` opens is read in blocks, the chunks of a
+        ``dask.array`` are looked at where they are.
 
         Returns:
             The detector, with ``mean_``, ``covariance_``, ``whitening_`` (unless a window slides)
@@ -63,10 +65,10 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         """
 
         def learn(detector: Self) -> None:
-            pixels = detector._fit(X)
+            pixels = detector._fit(X, sum_chunks if is_lazy(X) else None)
             if detector._counts():
-                scores = (part for _, part in score_blocks(detector, pixels))
-                detector._count(scores, detector._background_size(pixels))
+                size = detector._background_size(pixels)
+                detector._count(detector._all_scores(pixels, size), size)
 
         return fit_anew(self, learn)
 
@@ -103,9 +105,13 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.
 
         Of a masked array pixels that are masked in any band are left out, and masked in the result.
+        Of a ``dask.array`` the scores are one too, yet to be computed, NaN where pixels are masked.
         """
         check_is_fitted(self)
         pixels = read_pixels(self, X, reset=False)
+        if is_lazy(X):
+            lazy: Array = map_scores(self, pixels)
+            return lazy
         parts = [scores for _, scores in score_blocks(self, pixels)]
         scores = np.concatenate(parts).reshape(*pixels.shape, *self._shape_of_scores())
         missing = np.isnan(scores)
@@ -193,7 +199,7 @@ class Detector(BaseEstimator):  # type: ignore[misc]
     def _count(self, scores: Iterable[Array], size: int) -> None:
         """Learn what the threshold is of these scores of ``size`` background pixels."""
         self.background_size_ = size
-        rank = size - math.ceil((size - 1) * (1 - self.false_alarm))
+        rank = self._rank(size)
         largest = np.empty((0, *self._shape_of_scores()))
         for part in scores:
             part = part.reshape(-1, *self._shape_of_scores())
@@ -202,6 +208,16 @@ class Detector(BaseEstimator):  # type: ignore[misc]
             if len(largest) > 2 * rank:
                 largest = np.partition(largest, -rank, axis=0)[-rank:]
         self.quantile_ = np.sort(largest, axis=0)[-rank]
+
+    def _rank(self, size: int) -> int:
+        return size - math.ceil((size - 1) * (1 - self.false_alarm))
+
+    def _all_scores(self, pixels: Pixels, size: int) -> Iterable[Array]:
+        """Scores of an image part by part, as many of them as may matter for the threshold."""
+        if is_lazy(pixels.source):
+            scores = map_scores(self, pixels)
+            return [largest(scores, self._shape_of_scores(), self._rank(size))]
+        return (part for _, part in score_blocks(self, pixels))
 
     def _background_size(self, pixels: Pixels) -> int:
         """How many pixels of an image that is the background have data."""

@@ -14,7 +14,7 @@ from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace.detection.background import STREAMED, strips_of
 from torchlace.detection.cubes import Cube
-from torchlace.detection.pixels import Pixels
+from torchlace.detection.pixels import Pixels, is_lazy
 from torchlace.detection.scoring import gaps_in_window
 from torchlace.detection.window import check_window
 
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 def read_pixels(detector: Detector, X: Any, reset: bool) -> Pixels:
     """Checked pixels."""
-    if isinstance(X, Cube):
+    if is_lazy(X) and detector.window is not None:
+        raise ValueError(
+            f"{setting('window')} needs rows of neighbouring chunks: give an array in memory, or a "
+            "cube in a file"
+        )
+    if isinstance(X, Cube) or is_lazy(X):
         _check_n_features(detector, np.empty((1, X.shape[-1])), reset=reset)
         pixels = Pixels(X)
     else:

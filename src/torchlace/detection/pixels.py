@@ -26,6 +26,10 @@ class BandError(ValueError):
         super().__init__(f"{problem.format(bands=listed(bands.tolist()))}: X[..., keep]")
         self.problem, self.bands = problem, bands
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # It may come from another process.
+        return type(self), (self.problem, self.bands)
+
 
 class Block(NamedTuple):
     """Some whole rows of an image."""
@@ -94,13 +98,17 @@ class Pixels:
 
     def read(self, rows: slice) -> Block:
         """Some rows."""
-        part = self.source[rows]
+        part = self._rows(rows)
         known = None
         if isinstance(part, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(part).any(axis=-1).reshape(-1, self.width)
             known = ~mask if mask.any() else None
             part = part.data
         return Block(rows, part.reshape(part.shape[0], self.width, self.bands), known)
+
+    def _rows(self, rows: slice) -> Any:
+        part = self.source[rows]
+        return part.compute() if is_lazy(part) else part
 
     def check_finite(self, names: str = "pixels") -> None:
         """Raise naming the pixels, by row and column in an image, and bands that are not finite."""
@@ -135,7 +143,7 @@ class Pixels:
 
     def why_empty(self) -> ValueError:
         """The error where no pixel has data, with the bands that all of them lack."""
-        parts = (self.source[rows] for rows in self.ranges(torch.device("cpu")))
+        parts = (self._rows(rows) for rows in self.ranges(torch.device("cpu")))
         missing = [np.ma.getmaskarray(part).reshape(-1, self.bands).all(axis=0) for part in parts]
         bands = np.flatnonzero(np.all(missing, axis=0))
         if len(bands) == self.bands:
@@ -167,6 +175,11 @@ def batches(
             part = as_tensor(part, _real(torch.float32 if single else torch.float64))
         # First the way, then the precision: single takes half as long to go.
         yield part.to(device).to(dtype)
+
+
+def is_lazy(source: Any) -> bool:
+    """Whether it is a ``dask.array``, whose chunks may lie on other machines."""
+    return type(source).__module__.startswith("dask.array")
 
 
 def scoring_dtype(rows: Any) -> torch.dtype:
