@@ -241,7 +241,7 @@ def folder(tmp_path, small_blocks):
 )
 def test_an_interrupted_search_goes_on_where_it_was(when, options, folder):
     if "window" in options:  # no background before, and as many rows at a time as the window has
-        when = ("scores", 7 * (when[1] // 10 + 1))
+        when = ("scores", 14)
     expected = search(folder, **options)
     expected = np.array(expected.scores), expected.thresholds
     (folder / "s.npy").unlink()
@@ -252,6 +252,7 @@ def test_an_interrupted_search_goes_on_where_it_was(when, options, folder):
     assert not (folder / "s.npy").exists()
     after = At()
     found = search(folder, after, **options)
+    assert str(after.said[0]).startswith(f"going on with the {when[0]} from row")
     np.testing.assert_array_equal(found.scores, expected[0])
     np.testing.assert_array_equal(found.thresholds, expected[1])
     assert [path.name for path in folder.iterdir() if "unfinished" in path.name] == []

@@ -206,7 +206,9 @@ def _check_counts(counts: list[int], strips: list[slice]) -> None:
 
 def _why_singular(background: Gaussian, where: str) -> ValueError:
     count, bands = background.samples, len(background.mean)
-    fix = f"use {setting('covariance', 'ledoit-wolf')} or {setting('covariance', 'oas')}"
+    fix = f"use {setting('covariance', 'oas')}"
+    if not where:
+        fix = f"use {setting('covariance', 'ledoit-wolf')} or {setting('covariance', 'oas')}"
     if count <= bands:
         return ValueError(
             f"{count} background pixels{where} in {bands} bands have no invertible covariance: "

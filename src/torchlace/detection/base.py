@@ -99,7 +99,9 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         self.mean_ = np.stack([each.mean for each in found])
         self.covariance_ = np.stack([each.covariance for each in found])
         self.n_samples_ = np.array([each.samples for each in found])
-        self.whitening_ = np.stack([*map(whitening, found, places)])
+        self.whitening_ = np.empty_like(self.covariance_)
+        for strip, (each, place) in enumerate(zip(found, places, strict=True)):
+            self.whitening_[strip] = whitening(each, place)
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.

@@ -127,7 +127,7 @@ def _open_raster(path: Path) -> Cube:
             shape = (image.height, image.width, image.count)
             step, dtypes = image.block_shapes[0][0], image.dtypes
             scales, offsets = np.array(image.scales), np.array(image.offsets)
-            files = [Path(name) for name in image.files]
+            files = [Path(name) for name in image.files if Path(name).exists()]
     except rasterio.errors.RasterioError as error:
         raise ValueError(f"{path} is not a readable image: {error}") from error
     plain = (scales == 1).all() and (offsets == 0).all()

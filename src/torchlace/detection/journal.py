@@ -47,7 +47,7 @@ class Journal:
     def __init__(self, out: Path, facts: dict[str, Any], reporter: Reporter) -> None:
         self.out, self.facts, self.reporter = out, json.loads(json.dumps(facts)), reporter
         self.folder = out.with_name(f"{out.name}.unfinished")
-        self.scored, self._lock = 0, -1
+        self.scored, self._fitted, self._lock = 0, False, -1
         self._pause()
 
     def __enter__(self) -> Self:
@@ -97,6 +97,7 @@ class Journal:
                 done = int(state["rows"])
             if done < pixels.height:
                 self._resuming("background", done, pixels.height)
+            self._fitted = done == pixels.height
         for block in pixels.blocks(moments.device, done):
             yield block
             done = block.rows.stop
@@ -111,7 +112,7 @@ class Journal:
     ) -> None:
         """Write the scores of the rows from :attr:`scored` on, which then are a .npy file."""
         height, size = shape[0], math.prod(shape[1:]) * dtype.itemsize
-        if 0 < self.scored < height:
+        if self.scored < height and (self.scored or self._fitted):
             self._resuming("scores", self.scored, height)
         with self._writing(height):
             # Unbuffered, so that closing it writes nothing that could fail again.

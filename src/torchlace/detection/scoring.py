@@ -64,11 +64,9 @@ class _Strips:
         means = detector.mean_.reshape(-1, bands)
         matrices = detector.whitening_.reshape(-1, bands, bands)
         targets = detector._centred_targets()
-        targets = np.broadcast_to(targets, (len(means), *targets.shape[-2:]))
+        targets = np.array(np.broadcast_to(targets, (len(means), *targets.shape[-2:])))
         self.count = max(targets.shape[1], 1)
-        self.parts = [
-            self._part(*map(np.array, part)) for part in zip(means, matrices, targets, strict=True)
-        ]
+        self.parts = [*map(self._part, means, matrices, targets)]
 
     def _part(self, mean: Array, matrix: Array, targets: Array) -> tuple[Tensor, ...]:
         centre, white, looked_for = (
