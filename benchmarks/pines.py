@@ -168,14 +168,13 @@ def detect() -> None:
 def draw_figure(classes: Any, judged: Any, maps: Any) -> None:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
-    from PIL import Image
 
     figure = Figure(figsize=(14, 10.2), layout="constrained")
     axes = figure.subplots(3, 4, height_ratios=(1.25, 1, 1))
     for column, label in enumerate(RARE):
         top, middle, bottom = axes[:, column]
         scores, chosen = maps[label]
-        drawn = top.imshow(scores, cmap="gray_r", norm=PowerNorm(0.5, 0, 0.3))
+        drawn = top.imshow(scores, cmap="gray_r", norm=PowerNorm(0.5, 0.02, 0.3))
         top.contour(classes == label, levels=[0.5], colors="C3", linewidths=0.9)
         top.scatter(chosen[:, 1], chosen[:, 0], 3, c="C0", linewidths=0)
         top.set_title(f"{NAMES[label]}, {(classes == label).sum()} pixels", fontsize=11)
@@ -197,15 +196,13 @@ def draw_figure(classes: Any, judged: Any, maps: Any) -> None:
         bottom.set(xlabel="false-alarm rate, promised")
         for panel in (middle, bottom):
             panel.grid(alpha=0.25)
-    figure.colorbar(drawn, ax=axes[0, -1], label="ACE", shrink=0.85, extend="max")
+    figure.colorbar(drawn, ax=axes[0, -1], label="ACE", shrink=0.85, extend="both")
     axes[1, 0].set_ylabel(f"found, of pixels\nbesides the {LABELLED} labelled")
     axes[2, 0].set_ylabel("false-alarm rate, realised")
     axes[1, 0].legend(fontsize=8, loc="upper left")
     axes[2, 3].legend(*[part[-1:] for part in axes[2, 3].get_legend_handles_labels()], fontsize=8)
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, dpi=90)
-    with Image.open(FIGURE) as drawing:
-        drawing.convert("RGB").quantize(128).save(FIGURE, optimize=True)
     print(f"drew {FIGURE}")
 
 

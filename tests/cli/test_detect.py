@@ -1,5 +1,7 @@
 """`torchlace detect`."""
 
+import re
+
 import numpy as np
 import pytest
 import spectral
@@ -70,6 +72,12 @@ def test_other_detectors_and_options(folder):
     assert found.shape == (*IMAGE.shape[:2], 2)
     assert out.startswith("target 1: ")
     assert (folder / "maps.png").exists()
+    out, found = run("--detector", "rx", "--columns", "10", "--png", "columns.png")
+    strips = [spectral.rx(IMAGE[:, start:stop]) for start, stop in ((0, 10), (10, 20), (20, 31))]
+    np.testing.assert_allclose(found, np.concatenate(strips, axis=1), rtol=1e-8)
+    # The last strip has more pixels, and so another threshold.
+    assert re.search(r"pixels above 2\d\.\d+ to 2\d\.\d+, false-alarm rate", out)
+    assert (folder / "columns.png").exists()
     out, found = run("--detector", "rx", "--covariance", "oas", "--threshold", "empirical",
                      "--false-alarm", "0.1")  # fmt: skip
     assert f"{(found > np.quantile(found, 0.9, method='higher')).sum()} of {found.size}" in out
