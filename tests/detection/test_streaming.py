@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.lib.format import write_array_header_1_0
 from torchlace import _reporter
 from torchlace.detection import ACEDetector, RXDetector, SMFDetector, open_cube
 from torchlace.detection.background import Moments
+from torchlace.detection.cubes import Slabs
 from torchlace.detection.pixels import Pixels
 from torchlace.detection.scene import detect_in_file
 
@@ -430,3 +432,37 @@ def test_no_data_scales_and_offsets_of_a_geotiff(tmp_path):
     found = open_cube(tmp_path / "c.tif")[:]
     np.testing.assert_array_equal(found.mask, stored == -1)
     np.testing.assert_allclose(found.data[stored >= 0], stored[stored >= 0] / 1000 + 0.5)
+
+
+def test_chunks_are_decompressed_once_and_whole():
+    loaded = []
+
+    def load(start, stop):
+        loaded.append((start, stop))
+        return np.arange(start, stop)
+
+    slabs = Slabs(load, 7, 23)
+    parts = [slabs(start, min(start + 5, 23)) for start in range(0, 23, 5)]
+    np.testing.assert_array_equal(np.concatenate(parts), np.arange(23))
+    assert loaded == [(0, 7), (7, 14), (14, 21), (21, 23)]
+
+
+def test_the_next_block_is_read_while_one_is_used(small_blocks):
+    class Source:
+        shape, dtype = IMAGE.shape, IMAGE.dtype
+
+        def __getitem__(self, rows):
+            read[rows.start].set()
+            return IMAGE[rows]
+
+    read = {start: threading.Event() for start in range(0, HEIGHT, 5)}
+    for block in Pixels(Source()).blocks(CPU):
+        assert block.rows.stop == HEIGHT or read[block.rows.start + 5].wait(20)
+
+
+def test_a_pixel_that_is_spoilt_among_others_without_data_is_an_error_when_scored(folder):
+    image = IMAGE.copy()
+    image[3:16], image[21, 4, 2] = np.nan, np.nan
+    np.save(folder / "c.npy", image)
+    with pytest.raises(ValueError, match=r"in 1 of 310 pixels, the first at .* \(21, 4\)"):
+        RXDetector().fit(IMAGE).score_samples(open_cube(folder / "c.npy"))
