@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -117,8 +118,14 @@ def forget(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def resident(kind: str) -> float:
+    """Megabytes of memory of this process, VmRSS now or VmHWM at most since the last reset."""
+    found = re.search(rf"{kind}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else float("nan")
+
+
 def streamed(gigabytes: float, device: str, parent: str | None) -> list[dict[str, Any]]:
-    """Seconds of a search in a file, and of reading it once."""
+    """Seconds and memory of a search in a file, and of reading it once."""
     rows = []
     for interleave in ("bip", "bsq"):
         with tempfile.TemporaryDirectory(dir=parent) as name:
@@ -140,6 +147,8 @@ def streamed(gigabytes: float, device: str, parent: str | None) -> list[dict[str
             }
             for way, call in calls.items():
                 forget(data)
+                Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+                rest = resident("VmRSS")
                 start = time.perf_counter()
                 call()
                 seconds = time.perf_counter() - start
@@ -151,6 +160,8 @@ def streamed(gigabytes: float, device: str, parent: str | None) -> list[dict[str
                         "by": way,
                         "seconds": f"{seconds:.2f}",
                         "GB/s read": f"{passes * size / seconds:.2f}",
+                        "MB at rest": f"{rest:.0f}",
+                        "MB at most": f"{resident('VmHWM'):.0f}",
                     }
                 )
     return rows
