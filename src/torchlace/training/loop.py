@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -46,6 +45,7 @@ from torchlace.training.step import EagerStep, GraphStep, copy_clocks
 from torchlace.training.stopping import (
     InterruptedRun,
     Progress,
+    check_loss,
     interruptible,
     is_finished,
     leaving_nothing,
@@ -223,14 +223,14 @@ class _Training:
         loss = self.fabric.all_reduce(step.total / len(order), reduce_op="mean").item()
         trained = time.perf_counter() - start
         images = len(order) * (inputs.batch - inputs.batch % self.fabric.world_size)
-        self._check_loss("training", loss, epoch)
+        check_loss("training", loss, epoch, config)
         with checks(False):  # the loss shows it here too, and on every device
             if config.norm_batches:
                 self.scoring.settle(made.evaluated, order[: config.norm_batches])
             logits, labels = self.scoring.logits(made.evaluated, inputs.held, fast=True)
         validation = F.cross_entropy(logits, labels).item()
         # The last step may have spoilt what the training loss was still fine with.
-        self._check_loss("validation", validation, epoch)
+        check_loss("validation", validation, epoch, config)
         progress.seconds += time.perf_counter() - start
         row = {
             "epoch": epoch,
@@ -244,16 +244,6 @@ class _Training:
         shared: dict[str, Any] = self.fabric.broadcast(row)
         progress.add(shared)
         return shared
-
-    def _check_loss(self, which: str, loss: float, epoch: int) -> None:
-        if math.isfinite(loss):
-            return
-        kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
-        raise RunError(
-            f"the {which} loss became {loss} in epoch {epoch}{kept}. Lower the learning rate "
-            f"(now {self.config.lr:g}), clip gradients ({setting('clip', 1)}) or use "
-            f"{setting('precision', '32-true')}"
-        )
 
     def _positions(
         self, order: Tensor, step: EagerStep | GraphStep

@@ -66,6 +66,18 @@ class Progress:
         return self.epoch >= config.epochs or self.epoch - self.loss_epoch >= config.patience
 
 
+def check_loss(which: str, loss: float, epoch: int, config: TrainConfig) -> None:
+    """Raise where training has diverged."""
+    if math.isfinite(loss):
+        return
+    kept = f"; the checkpoint of epoch {epoch - 1} is intact" if epoch > 1 else ""
+    raise RunError(
+        f"the {which} loss became {loss} in epoch {epoch}{kept}. Lower the learning rate (now "
+        f"{config.lr:g}), clip gradients ({setting('clip', 1)}) or use "
+        f"{setting('precision', '32-true')}"
+    )
+
+
 @contextmanager
 def interruptible(tell: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Let the first SIGINT wait for the end of the epoch, and tell so; the second stops at once."""
