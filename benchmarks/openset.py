@@ -76,7 +76,7 @@ def digits(task: str, head: str, seed: int, args: argparse.Namespace) -> Case:
     known = ~np.isin(y, held_out(task))
     part = np.random.default_rng(seed).permutation(len(y)) % 3
     fitted, held, test = (known & (part == number) for number in range(3))
-    lace = LACEClassifier(shrinkage="ledoit-wolf", scale=8.0, random_state=seed)
+    lace = LACEClassifier(refine=False, random_state=seed)
     model = lace if head == "lace" else LogisticRegression(max_iter=500)
     model.fit(X[fitted], y[fitted])
     facts = {"accuracy": round(100 * model.score(X[test], y[test]), 2), "backbone": "pixels"}

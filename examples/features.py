@@ -3,14 +3,14 @@
     python examples/features.py          # ten seconds on a CPU
 
 Handwritten digits of scikit-learn as features, a quarter held out. First beside logistic
-regression, then with a hidden layer in front, then as samples come in, and at the end as plain
+regression, then with a hidden layer in front, then as new classes come in, and at the end as plain
 torch layers. It prints about
 
     logistic regression: accuracy 96.89 %, log loss 0.114
-    LACE: accuracy 97.56 %, log loss 0.097
-    LACE behind a hidden layer: accuracy 97.11 %, log loss 0.076
-    LACE, one pass in parts: accuracy 95.78 %
-    chosen: shrinkage 0.506, scale 16.0
+    LACE: accuracy 97.33 %, log loss 0.091
+    LACE behind a hidden layer: accuracy 97.11 %, log loss 0.077
+    LACE in closed form, one digit after the other: accuracy 96.00 %
+    chosen: shrinkage 0.333, scale 20.3
     plain layers agree on 100 %:
 
 and these layers.
@@ -43,9 +43,10 @@ def main() -> None:
         print(f"{name}: accuracy {100 * model.score(X_test, y_test):.2f} %, log loss {loss:.3f}")
 
     stream = LACEClassifier(random_state=0)
-    for start in range(0, len(X), 100):
-        stream.partial_fit(X[start : start + 100], y[start : start + 100], classes=range(10))
-    print(f"LACE, one pass in parts: accuracy {100 * stream.score(X_test, y_test):.2f} %")
+    for digit in range(10):
+        stream.partial_fit(X[y == digit], y[y == digit])
+    accuracy = 100 * stream.score(X_test, y_test)
+    print(f"LACE in closed form, one digit after the other: accuracy {accuracy:.2f} %")
 
     lace = models["LACE"]
     print(f"chosen: shrinkage {lace.shrinkage_:.3f}, scale {lace.scale_:.1f}")

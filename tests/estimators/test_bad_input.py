@@ -35,8 +35,9 @@ DATA = {
     "one dimension": (X[0], Y, {}, "2D"),
 }
 LACE_SETTINGS = {
-    "shrinkage word": ({"shrinkage": "lw"}, ValueError, "unknown shrinkage 'lw'.*ledoit-wolf"),
+    "shrinkage word": ({"shrinkage": "lw"}, ValueError, "unknown shrinkage 'lw'.*auto"),
     "shrinkage of zero": ({"shrinkage": 0.0}, ValueError, r"shrinkage must lie in \[1e-06, 1\]"),
+    "refine word": ({"refine": "yes"}, ValueError, "unknown refine 'yes'.*auto"),
     "scale word": ({"scale": "learned"}, ValueError, "unknown scale 'learned'.*auto"),
     "negative scale": ({"scale": -1.0}, ValueError, "scale must lie in"),
     "no validation": ({"validation_fraction": 0}, ValueError, "validation_fraction must lie in"),
@@ -97,14 +98,33 @@ def test_settings_of_heads(case):
         HeadClassifier(**settings).fit(X, Y)
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_streams(kind):
+@pytest.mark.parametrize("model", [LACEClassifier(hidden=4), HeadClassifier()], ids=str)
+def test_streams_through_layers(model):
     with pytest.raises(ValueError, match="classes must be passed on the first call"):
-        kind().partial_fit(X, Y)
+        clone(model).partial_fit(X, Y)
     with pytest.raises(ValueError, match=r"none of the classes .*: \[2\]"):
-        kind().partial_fit(X, Y, classes=[0, 1])
+        clone(model).partial_fit(X, Y, classes=[0, 1])
     with pytest.raises(ValueError, match="needs all samples at once"):
-        kind(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
+        clone(model).set_params(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
+
+
+def test_streams_of_sums():
+    model = LACEClassifier().partial_fit(X[:9], np.zeros(9))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    with pytest.raises(ValueError, match="Mix of label input types"):
+        model.partial_fit(X, np.array(["ash", "beech", "oak"])[Y])
+    with pytest.raises(NotFittedError):
+        model.merge(LACEClassifier())
+    with pytest.raises(ValueError, match="the same features, these have 5 and 4"):
+        model.merge(LACEClassifier().fit(X[:, :4], Y))
+    model.partial_fit(X, Y)
+    with pytest.raises(ValueError, match="7 is none of the classes"):
+        model.forget(7)
+    with pytest.raises(ValueError, match="not the samples of 1 that were learned"):
+        model.forget(1, X[Y == 1][1:])
+    with pytest.raises(ValueError, match="leaves one class only: 0"):
+        LACEClassifier().fit(X[Y < 2], Y[Y < 2]).forget(1)
 
 
 @pytest.mark.filterwarnings("ignore:the loss was still falling")
@@ -113,7 +133,6 @@ def test_streams(kind):
     [
         ({}, {"hidden": 4}),
         ({"hidden": 4, "max_iter": 2}, {"hidden": None, "max_iter": 200}),
-        ({}, {"fit_intercept": False}),
     ],
     ids=str,
 )

@@ -1,27 +1,22 @@
 """What is computed, not learned, against formulas in fp64 and scikit-learn."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from estimators.data import as_samples, blobs, digits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.covariance import ledoit_wolf_shrinkage
+from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import torchlace as tl
 from torchlace.estimators import HeadClassifier, LACEClassifier
-from torchlace.estimators.samples import Samples, Spectrum, empty_moments
-from torchlace.estimators.search import calibrate, class_directions, fit_signatures
-
-
-def moments_of(*parts, classes=3):
-    found = empty_moments(classes, parts[0].features)
-    for part in parts:
-        found = found.merge(part)
-    return found
+from torchlace.estimators.closed import Rule, Spectrum
+from torchlace.estimators.samples import Samples
+from torchlace.estimators.scales import Scales, log_shares
+from torchlace.estimators.search import fit_signatures
+from torchlace.estimators.sums import advised_odds, sums_of
 
 
 def within(X, y, counts):
@@ -54,41 +49,79 @@ def in_features(model):
     return np.linalg.lstsq(whitening, model.head_.weight.detach().numpy().T, rcond=None)[0].T
 
 
-@given(st.integers(0, 2**31), st.lists(st.integers(1, 59), max_size=3, unique=True), st.booleans())
+@given(st.integers(0, 2**31), st.booleans())
 @settings(max_examples=25)
-def test_moments_of_parts_are_those_of_all(seed, cuts, weighted):
+def test_sums_are_those_of_numpy(seed, weighted):
     X, y = blobs(seed, rows=60)
     X += 1e3
     rng = np.random.default_rng(seed)
     counts = rng.uniform(0.1, 3, 60) if weighted else np.ones(60)
-    edges = [0, *sorted(cuts), 60]
-    parts = [as_samples(X[a:b], y[a:b], counts[a:b]) for a, b in pairwise(edges)]
-    found, (covariance, _) = moments_of(*parts), within(X, y, counts)
+    found, (covariance, _) = sums_of(as_samples(X, y, counts), 3), within(X, y, counts)
     np.testing.assert_allclose(found.mean, np.average(X, axis=0, weights=counts), rtol=1e-12)
-    np.testing.assert_allclose(found.scatter / found.mass.sum(), covariance, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found.scatter / found.spread, covariance, rtol=1e-8, atol=1e-9)
     total = np.average((X - np.average(X, axis=0, weights=counts)) ** 2, axis=0, weights=counts)
     np.testing.assert_allclose(found.units, total**-0.5, rtol=1e-8)
+    assert found.size == pytest.approx(counts.sum() ** 2 / (counts**2).sum())
 
 
-def test_shrinkage_is_that_of_ledoit_and_wolf():
-    X, y = blobs(rows=40, width=8)
-    _, centred = within(X, y, np.ones(40))
-    expected = ledoit_wolf_shrinkage(centred / X.std(axis=0), assume_centered=True)
-    assert 0 < expected < 1
-    assert moments_of(as_samples(X, y)).shrinkage == pytest.approx(expected, rel=1e-10)
+@pytest.mark.parametrize("width", [5, 70])
+def test_the_ridge_is_that_of_generalised_cross_validation(width):
+    X, y = blobs(rows=60, width=width, spread=2.0)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    indicators = np.eye(3)[y] - np.eye(3)[y].mean(axis=0)
+    covariance, _ = within(Z, y, np.ones(60))
+    level = np.trace(covariance) / width
+
+    def score(odds):
+        ridged = Z.T @ Z + 60 * odds * level * np.eye(width)
+        smoother = Z @ np.linalg.solve(ridged, Z.T) + 1 / 60  # with the mean
+        residual = indicators - smoother @ indicators
+        return (residual**2).sum() / (60 - np.trace(smoother)) ** 2
+
+    found = advised_odds(sums_of(as_samples(X, y), 3))
+    odds = 2.0 ** np.arange(-24, 12)
+    assert found == min(odds, key=score)
 
 
-def test_weights_make_neither_more_nor_fewer_samples():
-    X, y = blobs(rows=40, width=8)
-    light = moments_of(as_samples(X, y, np.full(40, 1e-3))).shrinkage
-    assert light == pytest.approx(moments_of(as_samples(X, y)).shrinkage, rel=1e-10)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("shrinkage", [1e-6, 0.3])
+def test_a_sample_left_out_is_scored_as_if_it_had_not_been_there(shrinkage, intercept):
+    X, y = blobs(rows=40)
+    samples = as_samples(X, y)
+    every = sums_of(samples, 3)
+    rule = Rule(Spectrum(every), shrinkage, intercept)
+    found = rule.left_out(samples)
+    ridge = shrinkage * every.within.diagonal().mean()
+    for index in range(0, 40, 7):
+        rest = sums_of(samples.take(torch.arange(40) != index), 3)
+        # Units, mean and ridge stay, the class mean and the scatter don't.
+        centres, x = ((part - every.mean) * every.units for part in (rest.means, samples.features))
+        covariance = rest.scatter / every.spread * every.units[:, None] * every.units
+        whitening = torch.linalg.cholesky(
+            torch.linalg.inv((1 - shrinkage) * covariance + ridge * torch.eye(5).double())
+        ).mT
+        z, w = whitening @ x[index], centres @ whitening.mT
+        square = rule.square if intercept else 0.0
+        expected = (w @ z + square) / ((w.square().sum(1) + square) * (z @ z + square)).sqrt()
+        torch.testing.assert_close(found[index], expected, rtol=1e-8, atol=1e-8)
+
+
+def test_leaving_out_is_what_new_samples_will_be_like():
+    X, T, y, t = digits()
+    model = LACEClassifier(refine=False).fit(X, y)
+    samples = as_samples(X, y)
+    cosines = Rule(Spectrum(sums_of(samples, 10)), None, True).left_out(samples)
+    logits = model.scale_ * cosines + model.head_.bias.detach()
+    told = torch.nn.functional.cross_entropy(logits, samples.targets).item()
+    assert told == pytest.approx(log_loss(t, model.predict_proba(T)), rel=0.15)
+    seen = log_loss(y, model.predict_proba(X))
+    assert told > 1.2 * seen
 
 
 @pytest.mark.parametrize("shrinkage", [1e-6, 0.3, 1.0])
 def test_whitening_inverts_the_shrunk_covariance(shrinkage):
     X, y = blobs(rows=60)
-    moments = moments_of(as_samples(X, y))
-    W = Spectrum(moments).whitening(shrinkage).numpy()
+    W = Spectrum(sums_of(as_samples(X, y), 3)).whitening(shrinkage).numpy()
     covariance, _ = within(X, y, np.ones(60))
     variance = np.diag(X.std(axis=0) ** 2)
     level = np.trace(covariance / np.outer(X.std(axis=0), X.std(axis=0))) / X.shape[1]
@@ -104,14 +137,28 @@ def test_scores_are_those_of_ace(shrinkage):
     np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-8)
 
 
-def test_scores_with_an_intercept_are_cosines_of_one_more_coordinate():
+@pytest.mark.parametrize("refine", [False, True])
+def test_scores_with_an_intercept_are_cosines_of_one_more_coordinate(refine):
     X, y = blobs()
-    model = LACEClassifier(random_state=0).fit(X, y)
-    whitened = np.hstack([model.transform(X), np.full((len(X), 1), X.shape[1] ** 0.5)])
+    model = LACEClassifier(refine=refine, random_state=0).fit(X, y)
+    constant = model.head_.background.whitening[-1, -1].item()
+    whitened = np.hstack([model.transform(X), np.full((len(X), 1), constant)])
     signatures = model.head_.weight.detach().numpy()
     cosines = whitened @ signatures.T / np.linalg.norm(whitened, axis=1, keepdims=True)
     cosines /= np.linalg.norm(signatures, axis=1)
-    np.testing.assert_allclose(model.decision_function(X), model.scale_ * cosines, atol=1e-10)
+    expected = model.scale_ * cosines + model.head_.bias.detach().numpy()
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-10)
+
+
+def test_signatures_are_whitened_class_means():
+    X, y = blobs()
+    model = LACEClassifier(refine=False).fit(X, y)
+    whitened = model.transform(X)
+    means = np.stack([whitened[y == label].mean(axis=0) for label in range(3)])
+    usual = (whitened**2).sum(axis=1).mean() ** 0.5
+    expected = np.hstack([means, np.full((3, 1), usual)])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.head_.weight.detach(), expected, rtol=1e-9)
 
 
 def test_transform_whitens_what_varies_within_classes():
@@ -136,8 +183,8 @@ def test_signatures_are_where_the_slope_vanishes():
     u = torch.nn.functional.normalize(torch.from_numpy(X), dim=1)
     y, w = torch.from_numpy(y), torch.ones(300, dtype=torch.float64)
     samples = Samples(u, y, w, w)
-    start = class_directions(u, samples, 3)
-    found = fit_signatures(u, samples, start, 8.0, max_iter=500, tol=1e-9)
+    start = torch.stack([u[y == label].mean(0) for label in range(3)])
+    found = fit_signatures(u, samples, start, 8.0, torch.zeros(3), max_iter=500, tol=1e-9)
     assert found.converged
     head = tl.NormFace(5, 3, scale=8.0, dtype=torch.float64)
     head.weight.data.copy_(found.signatures)
@@ -147,34 +194,47 @@ def test_signatures_are_where_the_slope_vanishes():
     assert head.loss(u, y) > torch.nn.functional.cross_entropy(8 * u @ found.signatures.T, y)
 
 
-def labelled(targets, weights, counts=None):
-    return Samples(targets, targets, weights if counts is None else counts, weights)
+def labelled(targets, counts):
+    return Samples(targets, targets, counts, counts)
 
 
-def test_temperature_is_that_of_the_heads():
+@given(st.integers(0, 2**31), st.floats(0.1, 30.0))
+@settings(max_examples=25)
+def test_the_likeliest_scale_is_where_the_loss_is_lowest(seed, steep):
+    rng = np.random.default_rng(seed)
+    scores, counts = torch.from_numpy(rng.uniform(-1, 1, (200, 4))), torch.ones(200).double()
+    targets = torch.distributions.Categorical(logits=steep * scores).sample()
+    bias, weights = log_shares(torch.tensor([1.0, 2, 3, 4])).double(), torch.arange(1, 5).double()
+    own = weights[targets]
+
+    def loss(power):
+        logits = np.exp(power) * scores + bias
+        losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+        return ((losses @ own) / own.sum() + 4 * (power - np.log(5)) ** 2 / 400).item()
+
+    found, lowest = Scales.of(scores, labelled(targets, counts), bias).likeliest(weights, 5.0, 200)
+    best = minimize_scalar(loss, bounds=(-4, 6), method="bounded")
+    assert np.log(found) == pytest.approx(best.x, abs=0.05)
+    assert lowest == pytest.approx(best.fun, abs=2e-3)
+
+
+def test_weights_of_a_scale_are_repetitions():
     torch.manual_seed(0)
-    logits, targets = 5 * torch.randn(200, 4, dtype=torch.float64), torch.randint(4, (200,))
-    expected = tl.heads.fit_temperature(logits, targets)
-    found = calibrate(logits, labelled(targets, torch.ones(200)))
-    assert found.temperature == pytest.approx(expected.item(), rel=1e-6)
-
-
-def test_weights_of_a_temperature_are_repetitions():
-    torch.manual_seed(0)
-    logits, targets = torch.randn(50, 4, dtype=torch.float64), torch.randint(4, (50,))
+    scores, targets = torch.randn(50, 4).double(), torch.randint(4, (50,))
     counts = torch.randint(1, 4, (50,))
-    repeated = logits.repeat_interleave(counts, 0), targets.repeat_interleave(counts)
-    same_size = (torch.arange(counts.sum()) < 50).double()
-    once = calibrate(repeated[0], labelled(repeated[1], torch.ones_like(same_size), same_size))
-    found = calibrate(logits, labelled(targets, counts, torch.ones(50)))
-    np.testing.assert_allclose(found, once, rtol=1e-9)
+    many = scores.repeat_interleave(counts, 0), targets.repeat_interleave(counts)
+    once = Scales.of(many[0], labelled(many[1], torch.ones(len(many[1]))), torch.zeros(4))
+    found = Scales.of(scores, labelled(targets, counts), torch.zeros(4))
+    for one, other in zip(found, once, strict=True):
+        torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize(("logits", "expected"), [([[3.0, 0.0]] * 4, 1e4), ([[0.0, 0.0]] * 4, 1.0)])
-def test_a_temperature_of_useless_logits(logits, expected):
-    found = calibrate(torch.tensor(logits), labelled(torch.ones(4).long(), torch.ones(4)))
-    assert found.temperature == pytest.approx(expected)
-    assert np.isfinite(found.loss)
+@pytest.mark.parametrize("logits", [[[3.0, 0.0]] * 4, [[0.0, 0.0]] * 4])
+def test_a_scale_of_scores_that_say_too_much_or_nothing(logits):
+    right = labelled(torch.zeros(4).long(), torch.ones(4))
+    scales = Scales.of(torch.tensor(logits), right, torch.zeros(2))
+    found, _ = scales.likeliest(torch.ones(2).double(), 1.0, 4)
+    assert 1 <= found < 10
 
 
 def test_softmax_without_decay_reaches_logistic_regression():

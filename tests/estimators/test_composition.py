@@ -32,7 +32,7 @@ def test_pipelines_route_weights_and_transform():
 
 
 def test_grid_search_over_its_settings():
-    grid = {"shrinkage": ["ledoit-wolf", 0.1], "scale": [5.0, 10.0]}
+    grid = {"shrinkage": ["auto", 0.1], "scale": [5.0, 10.0]}
     found = GridSearchCV(LACEClassifier(random_state=0), grid, cv=3, n_jobs=2).fit(X, Y)
     assert found.best_score_ > 0.9
     assert found.best_estimator_.scale_ in (5.0, 10.0)

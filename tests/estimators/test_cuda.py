@@ -70,7 +70,8 @@ def test_copies(hidden):
     model = on(DEVICE, hidden=hidden).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     parts = [*again.head_.state_dict().values(), *again.embedding_.state_dict().values()]
-    parts += again.__dict__.get("_moments", ())
+    known = again.__dict__.get("known_")
+    parts += [] if known is None else [*known.sums, *known.scales]
     assert {part.device.type for part in parts if torch.is_tensor(part)} == {"cpu"}
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), rtol=1e-5)
     again.set_params(device="cpu")

@@ -85,23 +85,28 @@ class FeatureClassifier(
         )
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+        first = not hasattr(self, "classes_")
+        X, y, counts = self._checked(X, y, sample_weight, reset=first)
+        self._meet(y, classes)
+        if hasattr(self, "head_"):
+            self._to_device()
+            X = X.astype(self.head_.temperature.cpu().numpy().dtype, copy=False)
+        self._advance(self._samples(X, np.searchsorted(self.classes_, y), counts))
+
+    def _meet(self, y: Array, classes: Any) -> None:
+        """Know all classes, or raise."""
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs all samples at once; give partial_fit a "
                 "dictionary of weights, or sample_weight"
             )
-        first = _check_partial_fit_first_call(self, classes)
-        X, y, counts = self._checked(X, y, sample_weight, reset=first)
+        _check_partial_fit_first_call(self, classes)
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
                 f"y holds labels that are none of the classes {self.classes_}: {unknown}; name all "
                 "classes in the first call to partial_fit"
             )
-        if hasattr(self, "head_"):
-            self._to_device()
-            X = X.astype(self.head_.temperature.cpu().numpy().dtype, copy=False)
-        self._advance(self._samples(X, np.searchsorted(self.classes_, y), counts))
 
     def predict(self, X: Any) -> Array:
         """The label of every sample, (N,)."""
@@ -161,26 +166,32 @@ class FeatureClassifier(
         """The samples on the device, with the weights of their classes."""
         self._seed = int(check_random_state(self.random_state).randint(2**31))
         X, targets, counts = merge_copies(X, targets, counts, self._seed)
-        mass = np.bincount(targets, counts, len(self.classes_))
-        if self.class_weight == "balanced":
-            balance = mass.sum() / (len(mass) * mass)
-        else:
-            balance = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=self.classes_[targets]
-            )
-            wrong = np.flatnonzero(~(np.isfinite(balance) & (balance >= 0)))
-            if len(wrong):
-                raise ValueError(
-                    f"class_weight must hold finite weights, none of them negative, got "
-                    f"{balance[wrong[0]]:g} for class {self.classes_.tolist()[wrong[0]]!r}: give 0 "
-                    "to a class that is not to count"
-                )
+        balance = self._class_weights(np.bincount(targets, counts, len(self.classes_)))
         counts = counts.astype(X.dtype, copy=False)
         weights = counts * balance[targets].astype(X.dtype)
         if not weights.sum() > 0:
             raise ValueError(f"class_weight={self.class_weight} leaves no sample that counts")
         device = find_device(self.device)
         return Samples(*(as_tensor(part).to(device) for part in (X, targets, counts, weights)))
+
+    def _class_weights(self, mass: Array) -> Array:
+        """The weight of each class, of which the samples count so much, (C,)."""
+        if self.class_weight is None:
+            return np.ones(len(mass))
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            seen = mass > 0
+            return np.where(seen, mass.sum() / (seen.sum() * np.where(seen, mass, 1)), 1)
+        balance: Array = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=self.classes_
+        )
+        wrong = np.flatnonzero(~(np.isfinite(balance) & (balance >= 0)))
+        if len(wrong):
+            raise ValueError(
+                f"class_weight must hold finite weights, none of them negative, got "
+                f"{balance[wrong[0]]:g} for class {self.classes_.tolist()[wrong[0]]!r}: give 0 "
+                "to a class that is not to count"
+            )
+        return balance
 
     def _apply(self, X: Any, function: Callable[[Head, Tensor], Tensor]) -> Array:
         """What ``function`` of head and embedded features gives, some thousand rows at a time."""

@@ -21,7 +21,7 @@ from torchlace._checks import check_choice, check_count, check_number
 from torchlace._precision import evaluating
 from torchlace.estimators.face import FeatureClassifier
 from torchlace.estimators.samples import Samples, Standardize, hold_out
-from torchlace.estimators.search import calibrate
+from torchlace.estimators.scales import Scales
 from torchlace.heads import Head
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -71,7 +71,11 @@ class AdamClassifier(FeatureClassifier):
         if not converged:
             self._warn("the loss was still falling", "epochs", "or learning_rate")
         if held is not None:
-            self.head_.temperature.fill_(calibrate(trainer.logits(held), held).temperature)
+            weighed = held._replace(counts=held.weights)
+            none = held.weights.new_zeros(len(self.classes_))
+            found = Scales.of(trainer.logits(held), weighed, none)
+            sharpness, _ = found.likeliest(torch.ones_like(found.mass), 1.0, held.size())
+            self.head_.temperature.fill_(1 / sharpness)
 
     def _advance(self, samples: Samples) -> None:
         self._check()
@@ -113,7 +117,7 @@ class AdamClassifier(FeatureClassifier):
 
     def _place(self, samples: Samples, embedding: nn.Module, head: Head) -> None:
         self.embedding_, self.head_ = embedding.to(samples.features), head.to(samples.features)
-        self._built_for = self._structure(samples)
+        self._built_for: list[Any] | None = self._structure(samples)
         self._optimizer_state = None
         self.n_iter_ = 0
 

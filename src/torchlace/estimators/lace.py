@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_number
-from torchlace.backgrounds import Background
+from torchlace._device import find_device
+from torchlace._sklearn import Array, as_tensor, fit_anew
+from torchlace.estimators.closed import LEAST_SHRINKAGE, Homogeneous, Rule, Spectrum, fixed_head
 from torchlace.estimators.head import AdamClassifier
-from torchlace.estimators.samples import ClassMoments, Samples, Spectrum, empty_moments
-from torchlace.estimators.search import (
-    LEAST_SHRINKAGE,
-    Choice,
-    choose,
-    class_directions,
-    fit_signatures,
-)
-from torchlace.functional import unit
+from torchlace.estimators.known import Known, joined_labels
+from torchlace.estimators.samples import Samples
+from torchlace.estimators.scales import Scales, log_shares
+from torchlace.estimators.search import Choice, Search, fit_signatures
+from torchlace.estimators.sums import sums_of
 from torchlace.heads import LACE, Head
-from torchlace.heads.cosine import Scale
+
+# Samples that tell the scale: of more, some.
+_MOST = 5_000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LACEClassifier(AdamClassifier):
     """Cosines to class signatures in the space whitened by the background, on given features.
 
-    The background is what varies within classes: mean and pooled covariance are computed in closed
-    form, in units of the features' deviations, and shrunk. Signatures follow by L-BFGS. How much to
-    shrink and the scale of the cosines are chosen on samples held out, whose cross-entropy at the
-    best temperature decides; then everything is fitted to all samples.
+    All of it follows from sums over the samples. The background is what varies within classes, in
+    units of the features' deviations, with the ridge that generalised cross-validation advises;
+    signatures are the whitened class means; the scale makes labels likeliest, of each sample by all
+    others. So samples, of new classes too, can be added (:meth:`partial_fit`, :meth:`merge`) and
+    classes taken away (:meth:`forget`) as if they had always, or never, been there. :meth:`fit`
+    then refines the signatures by L-BFGS, where samples held out say that this is better.
 
     Behind hidden layers the embedding adapts to the head: there it is :class:`torchlace.LACE` with
     its own defaults, trained by Adam as in :class:`HeadClassifier`.
 
     Args:
-        shrinkage: of the covariance towards its mean variance: ``"auto"`` (chosen, from what Ledoit
-            and Wolf say), ``"ledoit-wolf"``, or a number in [1e-6, 1].
-        scale: what cosines are multiplied by: ``"auto"`` (chosen) or a number.
+        refine: whether :meth:`fit` refines the closed form; ``"auto"``: where that is better.
+        shrinkage: of the covariance towards its mean variance: ``"auto"`` or a number in [1e-6, 1].
+        scale: what cosines are multiplied by: ``"auto"`` or a number.
         fit_intercept: give the whitened features a constant last coordinate, as long as they
-            usually are. Without it a class near the mean of all has no direction of its own; then
-            scores are ACE's.
+            usually are, and classes a bias by their sizes. Without it a class near the mean of all
+            has no direction of its own; then scores are ACE's.
         class_weight: as in :class:`HeadClassifier`. It counts in the loss, not in the background.
         max_iter: iterations of L-BFGS at most; epochs with ``hidden``.
         tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
@@ -51,18 +55,20 @@ class LACEClassifier(AdamClassifier):
         validation_fraction: share of each class to hold out: a half, a third, a quarter …,
             whichever is next to it. Small sets are held out in up to five parts in turn, until a
             thousand samples were.
-        learning_rate, alpha, batch_size: as in :class:`HeadClassifier`, with ``hidden`` and in
-            :meth:`partial_fit`.
-        hidden, activation, early_stopping, n_iter_no_change, warm_start, random_state, device,
-            verbose: as in :class:`HeadClassifier`.
+        learning_rate, alpha, batch_size, hidden, activation, early_stopping, n_iter_no_change,
+            warm_start: as in :class:`HeadClassifier`, with ``hidden`` only.
+        random_state, device, verbose: as in :class:`HeadClassifier`.
 
     Attributes:
         head_: the :class:`torchlace.LACE`; ``head_.fold()`` gives plain layers.
-        shrinkage_: the shrinkage in use (without ``hidden``).
+        known_: labels, counts, class means, scatter: all that the closed form needs.
+        refined_: whether the signatures were refined.
+        shrinkage_: the shrinkage in use.
         scale_: the scale in use.
         n_iter_: iterations of the last fit.
 
-    The other attributes are those of :class:`HeadClassifier`.
+    The other attributes are those of :class:`HeadClassifier`; with ``hidden`` the second to fourth
+    are missing.
 
     Example:
         >>> from sklearn.datasets import load_digits
@@ -72,75 +78,206 @@ class LACEClassifier(AdamClassifier):
         (True, (1797, 64))
     """
 
-    shrinkage: float | Literal["auto", "ledoit-wolf"] = "auto"
+    refine: bool | Literal["auto"] = "auto"
+    shrinkage: float | Literal["auto"] = "auto"
     scale: float | Literal["auto"] = "auto"
     fit_intercept: bool = True
     validation_fraction: float = 0.2
     head_: LACE = field(init=False)
+    known_: Known = field(init=False)
 
     @property
     def scale_(self) -> float:
         """What cosines are multiplied by."""
         return float(self.head_.scale)
 
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from some more samples, also of new classes; where that fails, nothing has changed.
+
+        The result is that of :meth:`fit` with ``refine=False`` on all samples so far, in whatever
+        parts and order they came. Only the scale is approximate: each sample is judged by what was
+        known when it came.
+
+        Args:
+            X: features, (N, d).
+            y: labels, (N,).
+            classes: labels of samples that are still to come; they need not be named. With
+                ``hidden`` all labels there will be, in the first call.
+            sample_weight: as in :meth:`fit`.
+
+        Example:
+            >>> model = LACEClassifier().partial_fit([[0.0], [1.0], [5.0]], ["a", "a", "b"])
+            >>> model.partial_fit([[9.0], [9.5]], ["c", "c"]).predict([[0.5], [9.2]]).tolist()
+            ['a', 'c']
+        """
+        super().partial_fit(X, y, classes, sample_weight)
+        return self
+
+    def merge(self, other: LACEClassifier) -> Self:
+        """Add what another classifier has learned, as if its samples had come here.
+
+        The result is in closed form, as after :meth:`partial_fit`.
+
+        Example:
+            >>> here = LACEClassifier().fit([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1])
+            >>> there = LACEClassifier().fit([[4.5], [5.5], [9.0], [9.5]], [1, 1, 2, 2])
+            >>> here.merge(there).predict([[0.5], [5.0], [9.2]]).tolist()
+            [0, 1, 2]
+        """
+        return fit_anew(self, lambda model: model._merge(other), keep=True)
+
+    def forget(self, label: Any, X: Any = None, sample_weight: Any = None) -> Self:
+        """Take a class away.
+
+        What its samples told of the covariance within classes stays, unless they are given once
+        more: then all is as if they had never come. The result is in closed form.
+
+        Args:
+            label: of the class.
+            X: all its samples, (N, d).
+            sample_weight: as it was given with them.
+
+        Example:
+            >>> X, y = [[0.0], [1.0], [4.0], [5.0], [9.0], [9.5]], [0, 0, 1, 1, 2, 2]
+            >>> LACEClassifier().fit(X, y).forget(1).predict([[4.0], [6.0]]).tolist()
+            [0, 2]
+        """
+        return fit_anew(self, lambda model: model._forget(label, X, sample_weight), keep=True)
+
     def _train(self, samples: Samples) -> None:
         if self.hidden is not None:
             return super()._train(samples)
         self._check()
-        self._moments = empty_moments(len(self.classes_), samples.features).merge(samples)
-        width, classes = samples.features.shape[1], len(self.classes_)
-        scale = math.sqrt(width) if self.scale == "auto" else self.scale
-        choice = choose(
-            samples,
-            classes,
-            self._constant(width),
-            Choice(self._amount(), scale, 1.0),
-            shrinkage=self.shrinkage == "auto",
-            scale=self.scale == "auto",
-            fraction=self.validation_fraction,
-            report=self._say,
-        )
-        start = None
-        if self.warm_start and self._fits(samples):
-            start = self.head_.weight.detach().to(samples.features)
-        self._build_fixed(samples, choice.scale)
-        self._whiten_by(choice.shrinkage)
-        vectors = self._vectors(samples)
-        found = fit_signatures(
-            vectors,
-            samples,
-            class_directions(vectors, samples, classes) if start is None else start,
-            choice.scale,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            report=self._say,
-        )
-        self.head_.weight.data.copy_(found.signatures)
-        self.head_.temperature.fill_(choice.temperature)
-        self.n_iter_ = max(found.iterations, 1)
-        if not found.converged:
-            self._warn("L-BFGS had not converged", "iterations", "or tol")
+        self.__dict__.pop("known_", None)  # what a warm start kept
+        rule = self._learn(samples)
+        if rule is not None and self.refine is not False:
+            self._refine(samples, rule)
         return None
 
     def _advance(self, samples: Samples) -> None:
         if self.hidden is not None:
             return super()._advance(samples)
         self._check()
-        if not hasattr(self, "head_"):
-            self._moments = empty_moments(len(self.classes_), samples.features)
-            self._build_fixed(samples, "learned" if self.scale == "auto" else self.scale)
-        self._check_built(samples)
-        self._moments = self._moments.merge(samples)
-        self._whiten_by(self._amount())
-        new = class_directions(self._vectors(samples), samples, len(self.classes_))
-        weight = self.head_.weight.data
-        weight.copy_(torch.where(weight.any(dim=1, keepdim=True), weight, new))
-        return self._pass_over(samples)
+        if hasattr(self, "head_") and not hasattr(self, "known_"):
+            self._check_built(samples)
+        self._learn(samples)
+        return None
+
+    def _learn(self, samples: Samples) -> Rule | None:
+        """Add to what is known; the closed form of it, where there are classes to tell apart."""
+        classes, like = len(self.classes_), samples.features
+        added = Known(self.classes_, sums_of(samples, classes), Scales.silent(classes, like))
+        fresh = not hasattr(self, "known_")
+        self.known_ = added if fresh else self.known_.to(like.device).join(added)
+        self._dtype = like.dtype
+        if classes < 2:
+            return None
+        rule, sums = self._rule(), self.known_.sums
+        told = samples.thinned(_MOST)
+        told = told.take(sums.mass[told.targets] > told.counts)
+        heard = Scales.of(rule.left_out(told), told, self._log_shares())
+        self.known_ = self.known_._replace(scales=self.known_.scales.add(heard))
+        self._close(rule)
+        return rule
+
+    def _rule(self) -> Rule:
+        return Rule(Spectrum(self.known_.sums), _given(self.shrinkage), self.fit_intercept)
+
+    def _weights(self) -> Tensor:
+        """The weight of each class in the loss, (C,)."""
+        mass = self.known_.sums.mass
+        return torch.from_numpy(self._class_weights(mass.cpu().numpy())).to(mass)
+
+    def _log_shares(self) -> Tensor:
+        """What classes are likelier by before anything is seen of a sample, (C,)."""
+        shares = log_shares(self.known_.sums.mass * self._weights())
+        return shares if self.fit_intercept else torch.zeros_like(shares)
+
+    def _likeliest(self, rule: Rule) -> float:
+        scales, size = self.known_.scales, self.known_.sums.size
+        return scales.likeliest(self._weights(), rule.square, size)[0]
+
+    def _close(self, rule: Rule) -> None:
+        """The head in closed form, at the likeliest scale."""
+        likeliest = self._likeliest(rule)
+        scale = _given(self.scale) or likeliest
+        choice = Choice(rule.shrinkage, scale, temperature=scale / likeliest)
+        self._set(rule, rule.signatures(), choice, choice.temperature * self._log_shares())
+        self.refined_, self.n_iter_ = False, 1
+
+    def _refine(self, samples: Samples, rule: Rule) -> None:
+        """Signatures by gradient descent, where that is better."""
+        likeliest, bias = self._likeliest(rule), self._log_shares()
+        search = Search(
+            samples, rule, likeliest, bias, fraction=self.validation_fraction, report=self._say
+        )
+        choice = search.best(_given(self.shrinkage), _given(self.scale), self.refine is True)
+        if choice is None:
+            return
+        rule = Rule(rule.spectrum, choice.shrinkage, self.fit_intercept)
+        vectors = rule.vectors(rule.spectrum.axes(samples.features))
+        found = fit_signatures(
+            vectors,
+            samples,
+            rule.signatures().to(vectors),
+            choice.scale,
+            bias,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=self._say,
+        )
+        self._set(rule, found.signatures, choice, bias)
+        self.refined_, self.n_iter_ = True, max(found.iterations, 1)
+        if not found.converged:
+            self._warn("L-BFGS had not converged", "iterations", "or tol")
+
+    def _set(self, rule: Rule, signatures: Tensor, choice: Choice, bias: Tensor) -> None:
+        """A head of these signatures, and what goes before it."""
+        head = fixed_head(rule, signatures, choice.scale, bias)
+        head.temperature.fill_(choice.temperature)
+        self.embedding_ = Homogeneous() if self.fit_intercept else nn.Identity()
+        self.head_ = head.to(device=find_device(self.device), dtype=self._dtype)
+        self.shrinkage_, self._built_for = rule.shrinkage, None
+
+    def _meet(self, y: Array, classes: Any) -> None:
+        if self.hidden is not None:
+            return super()._meet(y, classes)
+        known = [self.classes_] if hasattr(self, "classes_") else []
+        named = [] if classes is None else [np.asarray(classes)]
+        self.classes_ = joined_labels(*known, *named, np.unique(y))
+        return None
+
+    def _merge(self, other: LACEClassifier) -> None:
+        check_is_fitted(self, "known_")
+        check_is_fitted(other, "known_")
+        if self.n_features_in_ != other.n_features_in_:
+            raise ValueError(
+                f"merge needs classifiers of the same features, these have {self.n_features_in_} "
+                f"and {other.n_features_in_}"
+            )
+        self._restart(self.known_.join(other.known_))
+
+    def _forget(self, label: Any, X: Any, sample_weight: Any) -> None:
+        check_is_fitted(self, "known_")
+        sums = None
+        if X is not None:
+            y = np.full(len(X), label)
+            X, y, counts = self._checked(X, y, sample_weight, reset=False)
+            own = (X, np.zeros(len(y), dtype=np.int64), counts, counts)
+            sums = sums_of(Samples(*(as_tensor(part) for part in own)), 1)
+        self._restart(self.known_.forget(label, sums))
+
+    def _restart(self, known: Known) -> None:
+        """Go on from what is known."""
+        self.known_, self.classes_ = known, known.classes
+        if len(known.classes) < 2:
+            raise ValueError(f"that leaves one class only: {known.classes.tolist()[0]!r}")
+        self._close(self._rule())
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if "_moments" in state:
-            state["_moments"] = ClassMoments(*(part.cpu() for part in state["_moments"]))
+        if "known_" in state:
+            state["known_"] = state["known_"].to("cpu")
         return state
 
     @property
@@ -149,14 +286,14 @@ class LACEClassifier(AdamClassifier):
 
     def _check(self) -> None:
         super()._check()
-        if isinstance(self.shrinkage, str):
-            check_choice("shrinkage", self.shrinkage, ("auto", "ledoit-wolf"))
-        else:
-            check_number("shrinkage", self.shrinkage, LEAST_SHRINKAGE, 1, closed=True)
-        if isinstance(self.scale, str):
-            check_choice("scale", self.scale, ("auto",))
-        else:
-            check_number("scale", self.scale, 0)
+        for name, low, high in (("shrinkage", LEAST_SHRINKAGE, 1.0), ("scale", 0.0, math.inf)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                check_choice(name, value, ("auto",))
+            else:
+                check_number(name, value, low, high, closed=high == 1)
+        if not isinstance(self.refine, bool):
+            check_choice("refine", self.refine, ("auto",))
 
     def _make_head(self, width: int) -> Head:
         # Small sets have few steps, so the statistics must follow the embedding in fewer.
@@ -168,85 +305,6 @@ class LACEClassifier(AdamClassifier):
         named: dict[str, Any] = {"background": background, "background_options": options}
         return LACE(width, len(self.classes_), scale=scale, **named)
 
-    def _amount(self) -> float:
-        """The shrinkage that was given, or what Ledoit and Wolf advise."""
-        if isinstance(self.shrinkage, str):
-            return max(self._moments.shrinkage, LEAST_SHRINKAGE)
-        return self.shrinkage
 
-    def _constant(self, width: int) -> float | None:
-        return math.sqrt(width) if self.fit_intercept else None
-
-    def _build_fixed(self, samples: Samples, scale: Scale) -> None:
-        """A head that knows nothing yet, on a background that is set."""
-        width = samples.features.shape[1]
-        mean = samples.features.new_zeros(width)
-        background = Fixed(mean, mean.new_zeros(width, width), self._constant(width))
-        with self._seeded():
-            head = LACE(
-                background.in_features,
-                len(self.classes_),
-                background=background,
-                scale=scale,
-                signature_space="whitened",
-                bias=False,
-            )
-        head.weight.data.zero_()
-        if head.log_scale is not None:
-            head.log_scale.data.fill_(math.log(2 * math.sqrt(width)))
-        self._place(samples, Homogeneous() if self.fit_intercept else nn.Identity(), head)
-
-    def _whiten_by(self, shrinkage: float) -> None:
-        spectrum, background = Spectrum(self._moments), self.head_.background
-        assert isinstance(background, Fixed)
-        background.set(spectrum.mean, spectrum.whitening(shrinkage))
-        self.shrinkage_ = shrinkage
-
-    def _vectors(self, samples: Samples) -> Tensor:
-        """The samples in the whitened space, of length one."""
-        with torch.no_grad():
-            return unit(self.head_.whiten(self.embedding_(samples.features)))
-
-
-class Homogeneous(nn.Module):
-    """Appends a constant one to the features."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features, (N, d + 1)."""
-        return torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
-
-
-class Fixed(Background):
-    """A background of given mean and whitening, and perhaps a last coordinate both leave alone.
-
-    Args:
-        mean: μ, (d,).
-        whitening: W, (d, d).
-        constant: what a last, additional coordinate is multiplied by; None: there is none.
-    """
-
-    fixed_mean: Tensor
-    whitening: Tensor
-
-    def __init__(self, mean: Tensor, whitening: Tensor, constant: float | None = None) -> None:
-        if constant is not None:
-            mean = torch.cat([mean, mean.new_zeros(1)])
-            whitening = torch.block_diag(whitening, whitening.new_full((1, 1), constant))
-        super().__init__(len(mean))
-        self.register_buffer("fixed_mean", mean)
-        self.register_buffer("whitening", whitening)
-
-    def set(self, mean: Tensor, whitening: Tensor) -> None:
-        """Another mean and whitening of the same width."""
-        width = len(mean)
-        self.fixed_mean[:width] = mean
-        self.whitening[:width, :width] = whitening
-
-    @property
-    def mean(self) -> Tensor:
-        """μ, (d,)."""
-        return self.fixed_mean
-
-    def transform(self, vectors: Tensor) -> Tensor:
-        """Wv for every row."""
-        return vectors @ self.whitening.to(vectors.dtype).mT
+def _given(setting: float | str) -> float | None:
+    return None if isinstance(setting, str) else setting

@@ -1,8 +1,9 @@
-"""Labelled features on a device: copies merged, some held out, their moments."""
+"""Labelled features on a device: copies merged, some held out."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 
 from torchlace._checks import check_number
 from torchlace._sklearn import Array
-from torchlace.functional import ledoit_wolf
 
 # Rows to work on at a time, so that fp32 features are never all held in fp64.
 ROWS = 16384
@@ -44,6 +44,11 @@ class Samples(NamedTuple):
         """The effective number of samples: copies and large weights are no new evidence."""
         counts = self.counts.double()
         return float(counts.sum() ** 2 / counts.square().sum())
+
+    def thinned(self, most: int) -> Samples:
+        """Some samples of each class, at most about so many in all."""
+        parts = math.ceil(len(self.targets) / most)
+        return self.take(ranks(self.targets).clamp_min(0) % parts == 0) if parts > 1 else self
 
 
 def merge_copies(
@@ -95,82 +100,6 @@ def folds(fraction: float) -> int:
     return max(round(1 / check_number("validation_fraction", fraction, 0, 1)), 2)
 
 
-class ClassMoments(NamedTuple):
-    """Class means and the scatter within classes of all samples seen, in fp64."""
-
-    mass: Tensor
-    """Sum of the samples' counts in each class, (C,)."""
-    means: Tensor
-    """Mean of each class, (C, d)."""
-    scatter: Tensor
-    """Sum over samples of (x - m)(x - m)ᵀ, m the mean of their class, (d, d)."""
-    fourth: Tensor
-    """Sum of ‖x - m‖⁴ in units of the features' deviations, ()."""
-    squares: Tensor
-    """Sum of the squared counts, ()."""
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean of all samples, (d,)."""
-        return (self.mass / self.mass.sum()) @ self.means
-
-    @property
-    def units(self) -> Tensor:
-        """One over the deviation of each feature over all samples, 0 for a constant one, (d,)."""
-        share = self.mass / self.mass.sum()
-        between = share @ (self.means - self.mean).square()
-        within = self.scatter.diagonal() / self.mass.sum()
-        return inverse_deviation(self.mean, (within + between).sqrt())
-
-    @property
-    def within(self) -> Tensor:
-        """The covariance within classes, in units of the features' deviations, (d, d)."""
-        units = self.units
-        return self.scatter / self.mass.sum() * units[:, None] * units
-
-    @property
-    def shrinkage(self) -> float:
-        """How far Ledoit and Wolf (2004) move :attr:`within` towards its mean variance."""
-        total = self.mass.sum()
-        return float(ledoit_wolf(self.within, self.fourth / total, self.squares / total**2))
-
-    def merge(self, samples: Samples) -> ClassMoments:
-        """Moments of all samples so far and these, as if they had been seen at once.
-
-        Only the fourth moment is approximate where samples come in parts: it is taken about the
-        class means and in the units known by then.
-        """
-        device = samples.features.device
-        mass, means, scatter, fourth, squares = (part.to(device) for part in self)
-        for rows, own, count in samples.chunks():
-            added = torch.zeros_like(mass).index_add(0, own, count)
-            shifted = rows - means[own]
-            step = torch.zeros_like(means).index_add(0, own, shifted * count[:, None])
-            step = step / torch.where(added > 0, added, 1)[:, None]
-            centred = (shifted - step[own]) * count.sqrt()[:, None]
-            total = mass + added
-            share = added / torch.where(total > 0, total, 1)
-            drift = step * (mass * share).sqrt()[:, None]
-            scatter = scatter + centred.mT @ centred + drift.mT @ drift
-            means, mass = means + share[:, None] * step, total
-        if not torch.isfinite(scatter).all():
-            raise ValueError("the features are too large to be squared: rescale them")
-        merged = ClassMoments(mass, means, scatter, fourth, squares)
-        units = merged.units
-        for rows, own, count in samples.chunks():
-            lengths = ((rows - means[own]) * units).square().sum(1)
-            fourth = fourth + (count * lengths.square()).sum()
-        squares = squares + samples.counts.double().square().sum()
-        return merged._replace(fourth=fourth, squares=squares)
-
-
-def empty_moments(classes: int, like: Tensor) -> ClassMoments:
-    """Moments of no samples, for features ``like`` these."""
-    width = like.shape[1]
-    shapes = ((classes,), (classes, width), (width, width), (), ())
-    return ClassMoments(*(like.new_zeros(shape, dtype=torch.float64) for shape in shapes))
-
-
 def inverse_deviation(mean: Tensor, deviation: Tensor) -> Tensor:
     """One over the deviation of each feature; 0 where all of it is rounding.
 
@@ -180,32 +109,6 @@ def inverse_deviation(mean: Tensor, deviation: Tensor) -> Tensor:
     """
     varies = deviation > 32 * torch.finfo(mean.dtype).eps * mean.abs()
     return torch.where(varies, 1 / torch.where(varies, deviation, 1), 0)
-
-
-class Spectrum:
-    """The covariance within classes, decomposed once so that any shrinkage of it is cheap."""
-
-    def __init__(self, moments: ClassMoments) -> None:
-        self.mean, self.units = moments.mean, moments.units
-        values, vectors = torch.linalg.eigh(moments.within)
-        self.values: Tensor = values.clamp_min(0)
-        self.vectors: Tensor = vectors
-
-    def axes(self, features: Tensor) -> Tensor:
-        """Features along the principal axes, (N, d)."""
-        rotation = (self.units[:, None] * self.vectors).to(features.dtype)
-        return (features - self.mean.to(features.dtype)) @ rotation
-
-    def lengths(self, shrinkage: float) -> Tensor:
-        """What whitening multiplies each principal axis by, (d,)."""
-        level = self.values.mean()
-        level = torch.where(level > 0, level, 1)
-        return torch.rsqrt((1 - shrinkage) * self.values + shrinkage * level)
-
-    def whitening(self, shrinkage: float) -> Tensor:
-        """W with WᵀW = Σ⁻¹, (d, d): the one that leaves each feature closest to itself."""
-        rotated = self.vectors * self.lengths(shrinkage)
-        return torch.mul(rotated @ self.vectors.mT, self.units)
 
 
 class Standardize(nn.Module):

@@ -1,24 +1,23 @@
-"""Signatures of fixed features; shrinkage, scale and temperature that held-out samples choose."""
+"""Signatures that gradient descent refines, where samples held out say that this is better."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import reduce
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import brentq, minimize
+from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn import functional as F
 
 from torchlace._sklearn import Array
-from torchlace.estimators.samples import Samples, Spectrum, empty_moments, folds, ranks
+from torchlace.estimators.closed import LEAST_SHRINKAGE, Rule, Spectrum
+from torchlace.estimators.samples import Samples, folds, ranks
+from torchlace.estimators.scales import Scales
+from torchlace.estimators.sums import Sums, sums_of
 from torchlace.functional import unit
 
-Step = tuple[int, int]
-
-LEAST_SHRINKAGE = 1e-6
 # Samples to choose by: of more, some, so that choosing takes no longer than fitting.
 _MOST = 20_000
 # Small sets are held out in several parts in turn, until so many samples were.
@@ -26,8 +25,10 @@ _ENOUGH_HELD = 1000
 _MOST_FOLDS = 5
 # Fits are compared here, not used, so a coarse optimum will do.
 _TOL, _MAX_ITER = 1e-3, 50
-_REACH = 12
-_LARGEST_TEMPERATURE = 1e4
+# Where refining begins: the odds of more shrinkage than in closed form hold back what the samples
+# themselves are fitted by, and at a smaller scale those that are right already still count.
+_ODDS, _SHARE = 64.0, 1 / 3
+_REACH = 4
 
 
 class Solution(NamedTuple):
@@ -38,19 +39,12 @@ class Solution(NamedTuple):
     converged: bool
 
 
-def class_directions(vectors: Tensor, samples: Samples, classes: int) -> Tensor:
-    """Where each class lies from the mean of all, of length one, (C, d); zero without samples."""
-    targets, weights = samples.targets, samples.weights[:, None]
-    mass = weights.new_zeros(classes, 1).index_add(0, targets, weights)
-    sums = vectors.new_zeros(classes, vectors.shape[1]).index_add(0, targets, vectors * weights)
-    return unit(sums - mass * sums.sum(0) / mass.sum())
-
-
 def fit_signatures(
     vectors: Tensor,
     samples: Samples,
     start: Tensor,
     scale: float,
+    bias: Tensor,
     *,
     max_iter: int,
     tol: float,
@@ -58,175 +52,221 @@ def fit_signatures(
 ) -> Solution:
     """Minimise the weighted cross-entropy of ``scale`` times the cosine to each signature.
 
-    ``vectors`` are the samples, whitened and of length one, (N, d); ``tol`` is the largest entry of
-    the gradient at which L-BFGS has converged.
+    ``vectors`` are the samples, whitened and of length one, (N, d); ``bias`` is added to the scores
+    of each class; ``tol`` is the largest entry of the gradient at which L-BFGS has converged.
     """
     shares = samples.weights / samples.weights.sum()
     # Coordinates that all samples have in common are steep; L-BFGS wants them alike.
     pace = (1 + vectors.shape[1] * (shares @ vectors).square()) ** -0.25
+    rows, own = torch.arange(len(vectors), device=vectors.device), samples.targets
+    bias = bias.to(vectors)
     losses: list[float] = []
 
     def objective(flat: Array) -> tuple[float, Array]:
-        point = torch.from_numpy(flat).to(start).view_as(start).requires_grad_()
-        logits = vectors @ (scale * unit(point * pace)).mT
-        loss = (F.cross_entropy(logits, samples.targets, reduction="none") * shares).sum()
-        (slope,) = torch.autograd.grad(loss, point)
-        losses.append(loss.item())
+        point = torch.from_numpy(flat).to(start).view_as(start) * pace
+        lengths = torch.linalg.vector_norm(point, dim=1, keepdim=True).clamp_min(1e-30)
+        signatures = point / lengths
+        logits = torch.log_softmax(torch.addmm(bias, vectors, signatures.mT, alpha=scale), dim=1)
+        losses.append(-float(shares @ logits[rows, own]))
+        slopes = logits.exp_()
+        slopes[rows, own] -= 1
+        slope = scale * (slopes * shares[:, None]).mT @ vectors
+        slope = (slope - (slope * signatures).sum(1, keepdim=True) * signatures) / lengths * pace
         return losses[-1], slope.double().flatten().cpu().numpy()
 
-    found = minimize(
-        objective,
-        (start / pace).double().flatten().cpu().numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda _: report(f"training loss {losses[-1]:.5f}"),
-        options={
-            "maxiter": max_iter,
-            "maxls": 50,
-            "gtol": tol,
-            # Below what rounding leaves of the loss there is nothing to gain.
-            "ftol": 16 * float(torch.finfo(vectors.dtype).eps),
-        },
-    )
+    with torch.no_grad():
+        found = minimize(
+            objective,
+            (start / pace).double().flatten().cpu().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=lambda _: report(f"training loss {losses[-1]:.5f}"),
+            options={
+                "maxiter": max_iter,
+                "maxls": 50,
+                "gtol": tol,
+                # Below what rounding leaves of the loss there is nothing to gain.
+                "ftol": 16 * float(torch.finfo(vectors.dtype).eps),
+            },
+        )
     signatures = unit(torch.from_numpy(found.x).to(start).view_as(start) * pace)
     return Solution(signatures, int(found.nit), found.status != 1)
 
 
-class Calibration(NamedTuple):
-    """A temperature and the cross-entropy it leaves."""
-
-    temperature: float
-    loss: float
-
-
-def calibrate(logits: Tensor, samples: Samples) -> Calibration:
-    """The temperature that minimises the weighted cross-entropy of ``logits / temperature``.
-
-    As in :func:`torchlace.heads.fit_temperature`, one sample of uncertain label is added to those
-    that there are, so that samples which are all classified correctly don't send it to 0.
-    """
-    scores, weights = logits.double(), samples.weights.double()
-    scores = scores - scores.amax(dim=1, keepdim=True)
-    shares = weights / weights.sum()
-    doubt = 1 / (samples.size() + 1)
-    own = scores.gather(1, samples.targets[:, None])[:, 0]
-    truth = (1 - doubt) * own + doubt * scores.mean(dim=1)
-
-    def slope(sharpness: float) -> float:
-        expected = (torch.softmax(scores * sharpness, dim=1) * scores).sum(dim=1)
-        return float((shares * (expected - truth)).sum())
-
-    low, high = 1 / _LARGEST_TEMPERATURE, _LARGEST_TEMPERATURE
-    if slope(low) >= 0:
-        sharpness = 1.0 if slope(1.0) == 0 else low
-    elif slope(high) <= 0:
-        sharpness = high
-    else:
-        sharpness = brentq(slope, low, high, xtol=1e-12, rtol=1e-12)
-    loss = torch.logsumexp(scores * sharpness, dim=1) - sharpness * truth
-    return Calibration(1 / sharpness, float((shares * loss).sum()))
-
-
 class Choice(NamedTuple):
-    """What to fit with."""
+    """What to refine with."""
 
     shrinkage: float
     scale: float
     temperature: float
 
 
+class Outcome(NamedTuple):
+    """How samples that were held out fared."""
+
+    choice: Choice
+    losses: Tensor
+    """Their cross-entropies, (N,)."""
+
+
 class Fold:
     """Some samples to fit and others to look at, along the principal axes of the first."""
 
-    def __init__(self, train: Samples, held: Samples, classes: int, constant: float | None) -> None:
-        self.train, self.held, self.classes, self.constant = train, held, classes, constant
-        self.spectrum = Spectrum(empty_moments(classes, train.features).merge(train))
+    def __init__(self, train: Samples, held: Samples, sums: Sums) -> None:
+        self.train, self.held = train, held
+        self.spectrum = Spectrum(sums)
         self.axes = self.spectrum.axes(train.features), self.spectrum.axes(held.features)
 
-    def logits(self, shrinkage: float, scale: float) -> Tensor:
-        """What the held samples score after a fit to the others."""
-        lengths = self.spectrum.lengths(shrinkage)
-        train, held = (self._directions(axes * lengths.to(axes)) for axes in self.axes)
-        start = class_directions(train, self.train, self.classes)
-        found = fit_signatures(train, self.train, start, scale, max_iter=_MAX_ITER, tol=_TOL)
-        return scale * held @ found.signatures.mT
 
-    def _directions(self, whitened: Tensor) -> Tensor:
-        """Whitened samples of length one, with their last coordinate."""
-        if self.constant is not None:
-            last = torch.full_like(whitened[:, :1], self.constant)
-            whitened = torch.cat([whitened, last], dim=1)
-        return unit(whitened)
+class Search:
+    """Compares the closed form and refined ones by the cross-entropy of samples held out.
 
+    One is better where the mean difference is larger than its standard error.
 
-def choose(
-    samples: Samples,
-    classes: int,
-    constant: float | None,
-    first: Choice,
-    *,
-    shrinkage: bool,
-    scale: bool,
-    fraction: float,
-    report: Callable[[str], None],
-) -> Choice:
-    """The shrinkage and scale of the lowest loss on samples held out, and its temperature.
-
-    A search along one coordinate after the other, from ``first``: the odds of the shrinkage in
-    powers of 4, the scale in powers of √2. The loss is the cross-entropy at the best temperature.
-    ``shrinkage`` and ``scale`` say whether to choose these; ``constant`` is the last coordinate of
-    the whitened samples, if any. Where nothing can be held out the answer is ``first``.
+    Args:
+        samples: to choose by.
+        rule: the closed form of all samples.
+        likeliest: its scale.
+        bias: what is added to the scores of each class, (C,).
+        fraction: how many samples of each class to hold out.
+        report: told of every comparison.
     """
-    parts = _folds(samples, classes, constant, fraction)
-    if not any(part.held.weights.any() for part in parts):
-        return first
-    held = Samples(*(torch.cat(field) for field in zip(*(p.held for p in parts), strict=True)))
 
-    @cache
-    def outcome(amount: float, factor: float) -> Calibration:
-        logits = torch.cat([part.logits(amount, factor) for part in parts])
-        found = calibrate(logits, held)
-        report(f"shrinkage {amount:.4f}, scale {factor:.3g}: validation loss {found.loss:.4f}")
+    def __init__(
+        self,
+        samples: Samples,
+        rule: Rule,
+        likeliest: float,
+        bias: Tensor,
+        fraction: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self.rule, self.likeliest, self.bias, self.report = rule, likeliest, bias, report
+        self.folds = _folds(samples.thinned(_MOST), len(bias), fraction)
+        if self.folds:
+            parts = zip(*(fold.held for fold in self.folds), strict=True)
+            self.held = Samples(*(torch.cat(part) for part in parts))
+
+    def best(self, shrinkage: float | None, scale: float | None, always: bool) -> Choice | None:
+        """What to refine with; None where the closed form is as good.
+
+        Args:
+            shrinkage: given, or None: downhill from more than the closed form has.
+            scale: likewise, from less than the closed form has.
+            always: whether the closed form is out of the question.
+        """
+        odds = _ODDS * self.rule.shrinkage / max(1 - self.rule.shrinkage, 1e-3)
+        first = Choice(
+            max(odds / (1 + odds), LEAST_SHRINKAGE) if shrinkage is None else shrinkage,
+            self.likeliest * _SHARE if scale is None else scale,
+            1.0,
+        )
+        first = first._replace(temperature=first.scale / self.likeliest)
+        if not self.folds or not self.held.weights.any():
+            return first if always else None
+        closed, best = self.closed(), self.refined(first)
+        if not always and self._mean(closed.losses) <= self._mean(best.losses):
+            return None
+        # Of fewer samples it would be chance that chooses.
+        enough = len(self.held.targets) >= _ENOUGH_HELD
+        for moved, free in ((_shrunk, shrinkage is None), (_scaled, scale is None)):
+            best = self._downhill(best, moved) if free and enough else best
+        return best.choice if always or self._better(best, closed) else None
+
+    def closed(self) -> Outcome:
+        """The closed form."""
+        choice = Choice(self.rule.shrinkage, self.likeliest, 1.0)
+        cosines = self._cosines(choice, refine=False)
+        return self._judge("closed form", choice, cosines * self.likeliest + self.bias)
+
+    def refined(self, choice: Choice) -> Outcome:
+        """What a refined form comes to, with its likeliest temperature."""
+        logits = choice.scale * self._cosines(choice, refine=True) + self.bias
+        return self._judge("refined", choice, logits)
+
+    def _judge(self, name: str, choice: Choice, logits: Tensor) -> Outcome:
+        weighed = self.held._replace(counts=self.held.weights)
+        scales = Scales.of(logits, weighed, torch.zeros_like(self.bias))
+        guess = self.likeliest / choice.scale
+        sharpness, _ = scales.likeliest(torch.ones_like(self.bias), guess, self.held.size())
+        shares = torch.log_softmax(sharpness * logits, dim=1)
+        found = Outcome(
+            choice._replace(temperature=1 / sharpness),
+            -shares.gather(1, self.held.targets[:, None])[:, 0],
+        )
+        self.report(
+            f"{name}, shrinkage {choice.shrinkage:.4f}, scale {choice.scale:.3g}: "
+            f"validation loss {self._mean(found.losses):.4f}"
+        )
         return found
 
-    # The shrinkage first: a small scale hides that a covariance is shrunk too little, and the
-    # search would stay there.
-    moves: list[Step] = [(1, 0)] * shrinkage + [(0, 2)] * scale
-    moves += [(1, 0)] * shrinkage + [(0, 1)] * scale
-    best = _settings(first, _descend(lambda step: outcome(*_settings(first, step)).loss, moves))
-    return Choice(*best, outcome(*best).temperature)
-
-
-def _folds(samples: Samples, classes: int, constant: float | None, fraction: float) -> list[Fold]:
-    parts = math.ceil(len(samples.targets) / _MOST)
-    if parts > 1:
-        samples = samples.take(ranks(samples.targets).clamp_min(0) % parts == 0)
-    place, number = ranks(samples.targets), folds(fraction)
-    chosen: list[Fold] = []
-    for index in range(min(number, _MOST_FOLDS)):
-        held = (place >= 0) & (place % number == index)
-        if held.any() and sum(len(part.held.targets) for part in chosen) < _ENOUGH_HELD:
-            chosen.append(Fold(samples.take(~held), samples.take(held), classes, constant))
-    return chosen
-
-
-def _settings(first: Choice, step: Step) -> tuple[float, float]:
-    """Shrinkage and scale so many steps from the first."""
-    scale = first.scale * math.sqrt(2) ** step[1]
-    if step[0] == 0:
-        return first.shrinkage, scale
-    odds = first.shrinkage / max(1 - first.shrinkage, 1e-3) * 4.0 ** step[0]
-    return max(odds / (1 + odds), LEAST_SHRINKAGE), scale
-
-
-def _descend(loss: Callable[[Step], float], moves: list[Step]) -> Step:
-    """Downhill from (0, 0) on a grid, along one move after the other."""
-    best = (0, 0)
-    for move in moves:
-        for sign in (1, -1):
-            while True:
-                step = (best[0] + sign * move[0], best[1] + sign * move[1])
-                if max(map(abs, step)) > _REACH or loss(step) >= loss(best):
+    def _downhill(self, best: Outcome, moved: Callable[[Choice, int], Choice]) -> Outcome:
+        """The best along one coordinate: upwards, or if that is not better downwards."""
+        start = best
+        for direction in (1, -1):
+            for _ in range(_REACH if best is start else 0):
+                found = self.refined(moved(best.choice, direction))
+                if self._mean(found.losses) >= self._mean(best.losses):
                     break
-                best = step
-    return best
+                best = found
+        return best
+
+    def _better(self, one: Outcome, other: Outcome) -> bool:
+        gains = other.losses - one.losses
+        mean = self._mean(gains)
+        return mean > math.sqrt(self._mean((gains - mean).square()) / self.held.size())
+
+    def _mean(self, values: Tensor) -> float:
+        weights = self.held.weights.double()
+        return float(weights @ values / weights.sum())
+
+    def _cosines(self, choice: Choice, refine: bool) -> Tensor:
+        """Of all samples held out, to signatures of the others, (N, C)."""
+        found: list[Tensor] = []
+        for fold in self.folds:
+            rule = Rule(fold.spectrum, choice.shrinkage, self.rule.constant is not None)
+            train, held = (rule.vectors(axes) for axes in fold.axes)
+            signatures = rule.signatures().to(train)
+            if refine:
+                solution = fit_signatures(
+                    train,
+                    fold.train,
+                    signatures,
+                    choice.scale,
+                    self.bias,
+                    max_iter=_MAX_ITER,
+                    tol=_TOL,
+                )
+                signatures = solution.signatures
+            found.append(held @ signatures.mT)
+        return torch.cat(found).double()
+
+
+def _shrunk(choice: Choice, direction: int) -> Choice:
+    odds = choice.shrinkage / max(1 - choice.shrinkage, 1e-3) * 8.0**direction
+    return choice._replace(shrinkage=max(odds / (1 + odds), LEAST_SHRINKAGE))
+
+
+def _scaled(choice: Choice, direction: int) -> Choice:
+    return choice._replace(scale=choice.scale * math.sqrt(2) ** direction)
+
+
+def _folds(samples: Samples, classes: int, fraction: float) -> list[Fold]:
+    place, number = ranks(samples.targets), folds(fraction)
+    part = torch.where(place >= 0, place % number, number)
+    sizes = torch.bincount(part, minlength=number)[: min(number, _MOST_FOLDS)]
+    used = int((sizes.cumsum(0) - sizes < _ENOUGH_HELD).logical_and(sizes > 0).sum())
+    sums = [sums_of(samples.take(_part(part, index, used)), classes) for index in range(used + 1)]
+    return [
+        Fold(
+            samples.take(part != index),
+            samples.take(part == index),
+            reduce(Sums.join, sums[:index] + sums[index + 1 :]),
+        )
+        for index in range(used)
+    ]
+
+
+def _part(part: Tensor, index: int, used: int) -> Tensor:
+    """The samples of a part; the last are those that are never held out."""
+    return part == index if index < used else part >= used
