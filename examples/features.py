@@ -7,10 +7,10 @@ regression, then with a hidden layer in front, then as new classes come in, and 
 torch layers. It prints about
 
     logistic regression: accuracy 96.89 %, log loss 0.114
-    LACE: accuracy 97.33 %, log loss 0.091
+    LACE: accuracy 98.00 %, log loss 0.093
     LACE behind a hidden layer: accuracy 97.11 %, log loss 0.077
     LACE in closed form, one digit after the other: accuracy 96.00 %
-    chosen: shrinkage 0.333, scale 20.3
+    chosen: shrinkage 0.667, scale 20.3
     plain layers agree on 100 %:
 
 and these layers.

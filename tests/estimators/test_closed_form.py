@@ -76,7 +76,8 @@ def test_the_ridge_is_that_of_generalised_cross_validation(width):
         ridged = Z.T @ Z + 60 * odds * level * np.eye(width)
         smoother = Z @ np.linalg.solve(ridged, Z.T) + 1 / 60  # with the mean
         residual = indicators - smoother @ indicators
-        return (residual**2).sum() / (60 - np.trace(smoother)) ** 2
+        left = 60 - 1.4 * np.trace(smoother)
+        return (residual**2).sum() / left**2 if left > 0 else np.inf
 
     found = advised_odds(sums_of(as_samples(X, y), 3))
     odds = 2.0 ** np.arange(-24, 12)
@@ -246,3 +247,22 @@ def test_softmax_without_decay_reaches_logistic_regression():
     with pytest.warns(match="still falling"):
         model.fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(Z), atol=0.02)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3000, 5), (60, 20)])
+def test_the_scale_of_gaussian_classes(rows, width):
+    found = []
+    for seed in range(5):
+        X, y = blobs(seed, rows=rows + 3000, width=width, classes=3, spread=2.0)
+        rule = Rule(Spectrum(sums_of(as_samples(X[:rows], y[:rows]), 3)), None, True)
+        new = as_samples(X[rows:], y[rows:])
+        cosines = rule.vectors(rule.spectrum.axes(new.features)) @ rule.signatures().mT
+        scales = Scales.of(cosines, new, torch.zeros(3))
+        best, _ = scales.likeliest(torch.ones(3).double(), 1.0, 1e9)
+        found.append(rule.gaussian_scale() / best)
+    assert 0.5 < np.median(found) < 2
+
+
+def test_the_scale_of_one_sample_a_class_is_that_of_the_heads():
+    X, y = blobs(rows=3)
+    assert LACEClassifier().fit(X, y).scale_ == tl.functional.auto_scale(3)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchlace.backgrounds import Background
 from torchlace.estimators.samples import Samples
 from torchlace.estimators.sums import Sums, advised_odds
-from torchlace.functional import unit
+from torchlace.functional import auto_scale, unit
 from torchlace.heads import LACE
 
 LEAST_SHRINKAGE = 1e-6
@@ -88,6 +88,21 @@ class Rule:
         width = len(self.lengths)
         turned = signatures[:, :width] @ self.spectrum.vectors.mT.to(signatures.dtype)
         return torch.cat([turned, signatures[:, width:]], dim=1)
+
+    def gaussian_scale(self) -> float:
+        """The likeliest scale if samples were Gaussian about their class means.
+
+        It is the mean square length over the variance that samples of a class have along the class
+        means, once it is corrected for these being means of the same samples. Where nothing is
+        known of that variance it is what :class:`torchlace.LACE` begins with.
+        """
+        sums = self.spectrum.sums
+        seen = int((sums.mass > 0).sum())
+        weights = sums.mass[:, None] * self.centres.square()
+        along = (weights @ (self.lengths.square() * self.spectrum.values)).sum() / weights.sum()
+        free = (1 + seen / sums.size) / (1 - seen / sums.size) if sums.size > seen else 0.0
+        noise = float(along) * free
+        return self.square / noise if noise > 0 else auto_scale(len(sums.mass))
 
     def left_out(self, samples: Samples) -> Tensor:
         """Cosines of samples if each of them had not been among those that were summed, (N, C).

@@ -55,9 +55,8 @@ class LACEClassifier(AdamClassifier):
         validation_fraction: share of each class to hold out: a half, a third, a quarter …,
             whichever is next to it. Small sets are held out in up to five parts in turn, until a
             thousand samples were.
-        learning_rate, alpha, batch_size, hidden, activation, early_stopping, n_iter_no_change,
-            warm_start: as in :class:`HeadClassifier`, with ``hidden`` only.
-        random_state, device, verbose: as in :class:`HeadClassifier`.
+        hidden, random_state, device, verbose: as in :class:`HeadClassifier`; the other parameters
+            too, which count with ``hidden`` only.
 
     Attributes:
         head_: the :class:`torchlace.LACE`; ``head_.fold()`` gives plain layers.
@@ -194,8 +193,8 @@ class LACEClassifier(AdamClassifier):
         return shares if self.fit_intercept else torch.zeros_like(shares)
 
     def _likeliest(self, rule: Rule) -> float:
-        scales, size = self.known_.scales, self.known_.sums.size
-        return scales.likeliest(self._weights(), rule.square, size)[0]
+        sums = self.known_.sums
+        return self.known_.scales.likeliest(self._weights(), rule.gaussian_scale(), sums.size)[0]
 
     def _close(self, rule: Rule) -> None:
         """The head in closed form, at the likeliest scale."""
@@ -214,6 +213,7 @@ class LACEClassifier(AdamClassifier):
         choice = search.best(_given(self.shrinkage), _given(self.scale), self.refine is True)
         if choice is None:
             return
+        bias = bias * choice.scale / likeliest
         rule = Rule(rule.spectrum, choice.shrinkage, self.fit_intercept)
         vectors = rule.vectors(rule.spectrum.axes(samples.features))
         found = fit_signatures(
@@ -268,7 +268,6 @@ class LACEClassifier(AdamClassifier):
         self._restart(self.known_.forget(label, sums))
 
     def _restart(self, known: Known) -> None:
-        """Go on from what is known."""
         self.known_, self.classes_ = known, known.classes
         if len(known.classes) < 2:
             raise ValueError(f"that leaves one class only: {known.classes.tolist()[0]!r}")

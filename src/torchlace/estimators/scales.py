@@ -53,8 +53,8 @@ class Scales(NamedTuple):
     def likeliest(self, weights: Tensor, guess: float, size: float) -> tuple[float, float]:
         """The best scale for classes of these ``weights``, and the mean loss there.
 
-        To the loss of the ``size`` samples that there are, each class adds that of one more: half
-        the square of the logarithm of scale over ``guess``. So samples that are all classified
+        To the loss of the ``size`` samples that there are the ``guess`` adds that of one more: half
+        the square of the logarithm of what lies between. So samples that are all classified
         correctly don't send the scale to infinity.
 
         Example:

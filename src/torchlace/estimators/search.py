@@ -27,7 +27,7 @@ _MOST_FOLDS = 5
 _TOL, _MAX_ITER = 1e-3, 50
 # Where refining begins: the odds of more shrinkage than in closed form hold back what the samples
 # themselves are fitted by, and at a smaller scale those that are right already still count.
-_ODDS, _SHARE = 64.0, 1 / 3
+_ODDS, _SHARE = 32.0, 1 / 3
 _REACH = 4
 
 
@@ -121,8 +121,6 @@ class Fold:
 class Search:
     """Compares the closed form and refined ones by the cross-entropy of samples held out.
 
-    One is better where the mean difference is larger than its standard error.
-
     Args:
         samples: to choose by.
         rule: the closed form of all samples.
@@ -165,13 +163,13 @@ class Search:
         if not self.folds or not self.held.weights.any():
             return first if always else None
         closed, best = self.closed(), self.refined(first)
-        if not always and self._mean(closed.losses) <= self._mean(best.losses):
-            return None
         # Of fewer samples it would be chance that chooses.
         enough = len(self.held.targets) >= _ENOUGH_HELD
+        if not always and self._gain(best, closed) < -enough:
+            return None
         for moved, free in ((_shrunk, shrinkage is None), (_scaled, scale is None)):
             best = self._downhill(best, moved) if free and enough else best
-        return best.choice if always or self._better(best, closed) else None
+        return best.choice if always or self._gain(best, closed) > 0 else None
 
     def closed(self) -> Outcome:
         """The closed form."""
@@ -181,7 +179,8 @@ class Search:
 
     def refined(self, choice: Choice) -> Outcome:
         """What a refined form comes to, with its likeliest temperature."""
-        logits = choice.scale * self._cosines(choice, refine=True) + self.bias
+        bias = self.bias * choice.scale / self.likeliest
+        logits = choice.scale * self._cosines(choice, refine=True) + bias
         return self._judge("refined", choice, logits)
 
     def _judge(self, name: str, choice: Choice, logits: Tensor) -> Outcome:
@@ -206,15 +205,17 @@ class Search:
         for direction in (1, -1):
             for _ in range(_REACH if best is start else 0):
                 found = self.refined(moved(best.choice, direction))
-                if self._mean(found.losses) >= self._mean(best.losses):
+                if self._gain(found, best) <= 0:
                     break
                 best = found
         return best
 
-    def _better(self, one: Outcome, other: Outcome) -> bool:
+    def _gain(self, one: Outcome, other: Outcome) -> float:
+        """How much lower the loss of one is, in standard errors of the difference."""
         gains = other.losses - one.losses
         mean = self._mean(gains)
-        return mean > math.sqrt(self._mean((gains - mean).square()) / self.held.size())
+        error = math.sqrt(self._mean((gains - mean).square()) / self.held.size())
+        return mean / max(error, 1e-12)
 
     def _mean(self, values: Tensor) -> float:
         weights = self.held.weights.double()
@@ -233,7 +234,7 @@ class Search:
                     fold.train,
                     signatures,
                     choice.scale,
-                    self.bias,
+                    self.bias * choice.scale / self.likeliest,
                     max_iter=_MAX_ITER,
                     tol=_TOL,
                 )

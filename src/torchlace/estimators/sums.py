@@ -12,6 +12,8 @@ from torchlace.estimators.samples import Samples, inverse_deviation
 
 # Of the mean variance: what is added to the diagonal is looked for from here upwards.
 _LEAST_ODDS, _STEPS = 2.0**-24, 36
+# What a degree of freedom counts: more than one, or few samples are too often followed closely.
+_COST = 1.4
 
 
 class Sums(NamedTuple):
@@ -111,7 +113,8 @@ def advised_odds(sums: Sums) -> float:
 
     Whitening within classes tells them apart as regression on the class indicators does (Hastie,
     Tibshirani and Buja, 1994), with the same ridge. This is the ridge with the lowest generalised
-    cross-validation of that regression (Golub, Heath and Wahba, 1979), which the sums determine.
+    cross-validation of that regression (Golub, Heath and Wahba, 1979; with the factor of Kim and
+    Gu, 2004), which the sums determine.
 
     Example:
         >>> from torchlace.estimators.samples import Samples
@@ -134,6 +137,6 @@ def advised_odds(sums: Sums) -> float:
     odds = _LEAST_ODDS * 2**steps
     ridged = values + odds[:, None] * level
     residual = 1 - shares.square().sum() - (slopes * (2 * ridged - values) / ridged**2).sum(1)
-    freedom = 1 - (1 + (values / ridged).sum(1)) / sums.size
-    score = residual / freedom.clamp_min(1e-9).square()
+    freedom = 1 - _COST * (1 + (values / ridged).sum(1)) / sums.size
+    score = torch.where(freedom > 0, residual / freedom.square(), torch.inf)
     return float(odds[score.argmin()])
