@@ -29,6 +29,8 @@ _TOL, _MAX_ITER = 1e-3, 50
 # themselves are fitted by, and at a smaller scale those that are right already still count.
 _ODDS, _SHARE = 32.0, 1 / 3
 _REACH = 4
+# In standard errors, what makes another step worth its while: less is likely to be chance.
+_GAIN = 0.5
 
 
 class Solution(NamedTuple):
@@ -205,7 +207,7 @@ class Search:
         for direction in (1, -1):
             for _ in range(_REACH if best is start else 0):
                 found = self.refined(moved(best.choice, direction))
-                if self._gain(found, best) <= 0:
+                if self._gain(found, best) <= _GAIN:
                     break
                 best = found
         return best
