@@ -118,6 +118,10 @@ def test_streams_of_sums():
         model.merge(LACEClassifier())
     with pytest.raises(ValueError, match="the same features, these have 5 and 4"):
         model.merge(LACEClassifier().fit(X[:, :4], Y))
+    layers = LACEClassifier(hidden=4, max_iter=2)
+    for ask in (lambda: model.merge(layers), lambda: layers.forget(1)):
+        with pytest.raises(ValueError, match="need the closed form: leave out hidden"):
+            ask()
     model.partial_fit(X, Y)
     with pytest.raises(ValueError, match="7 is none of the classes"):
         model.forget(7)

@@ -56,6 +56,7 @@ class Known(NamedTuple):
         kept = torch.from_numpy(~gone).to(self.sums.mass.device)
         left = self.sums.each(lambda part: part[kept])
         if sums is not None:
+            sums = Sums(*(part.to(kept.device) for part in sums))
             own = self.sums.each(lambda part: part[~kept])
             for found, expected in ((sums.mass, own.mass), (sums.means, own.means)):
                 if not torch.allclose(found, expected, rtol=_SAME, atol=_SAME):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_number
 from torchlace._device import find_device
-from torchlace._sklearn import Array, as_tensor, fit_anew
 from torchlace.estimators.closed import LEAST_SHRINKAGE, Homogeneous, Rule, Spectrum, fixed_head
-from torchlace.estimators.head import AdamClassifier
-from torchlace.estimators.known import Known, joined_labels
+from torchlace.estimators.increments import Incremental
+from torchlace.estimators.known import Known
 from torchlace.estimators.samples import Samples
 from torchlace.estimators.scales import Scales, log_shares
 from torchlace.estimators.search import Choice, Search, fit_signatures
@@ -28,7 +25,7 @@ _MOST = 5_000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LACEClassifier(AdamClassifier):
+class LACEClassifier(Incremental):
     """Cosines to class signatures in the space whitened by the background, on given features.
 
     All of it follows from sums over the samples. The background is what varies within classes, in
@@ -50,11 +47,9 @@ class LACEClassifier(AdamClassifier):
             has no direction of its own; then scores are ACE's.
         class_weight: as in :class:`HeadClassifier`. It counts in the loss, not in the background.
         max_iter: iterations of L-BFGS at most; epochs with ``hidden``.
-        tol: the largest entry of the gradient at which L-BFGS has converged; with ``hidden`` what
-            counts as an improvement of the loss.
-        validation_fraction: share of each class to hold out: a half, a third, a quarter …,
-            whichever is next to it. Small sets are held out in up to five parts in turn, until a
-            thousand samples were.
+        tol: the largest entry of the gradient at the end; with ``hidden`` the least improvement.
+        validation_fraction: share of each class to hold out, as a half, a third, a quarter …;
+            small sets in up to five parts in turn, until a thousand samples were.
         hidden, random_state, device, verbose: as in :class:`HeadClassifier`; the other parameters
             too, which count with ``hidden`` only.
 
@@ -89,59 +84,6 @@ class LACEClassifier(AdamClassifier):
     def scale_(self) -> float:
         """What cosines are multiplied by."""
         return float(self.head_.scale)
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from some more samples, also of new classes; where that fails, nothing has changed.
-
-        The result is that of :meth:`fit` with ``refine=False`` on all samples so far, in whatever
-        parts and order they came. Only the scale is approximate: each sample is judged by what was
-        known when it came.
-
-        Args:
-            X: features, (N, d).
-            y: labels, (N,).
-            classes: labels of samples that are still to come; they need not be named. With
-                ``hidden`` all labels there will be, in the first call.
-            sample_weight: as in :meth:`fit`.
-
-        Example:
-            >>> model = LACEClassifier().partial_fit([[0.0], [1.0], [5.0]], ["a", "a", "b"])
-            >>> model.partial_fit([[9.0], [9.5]], ["c", "c"]).predict([[0.5], [9.2]]).tolist()
-            ['a', 'c']
-        """
-        super().partial_fit(X, y, classes, sample_weight)
-        return self
-
-    def merge(self, other: LACEClassifier) -> Self:
-        """Add what another classifier has learned, as if its samples had come here.
-
-        The result is in closed form, as after :meth:`partial_fit`.
-
-        Example:
-            >>> here = LACEClassifier().fit([[0.0], [1.0], [4.0], [5.0]], [0, 0, 1, 1])
-            >>> there = LACEClassifier().fit([[4.5], [5.5], [9.0], [9.5]], [1, 1, 2, 2])
-            >>> here.merge(there).predict([[0.5], [5.0], [9.2]]).tolist()
-            [0, 1, 2]
-        """
-        return fit_anew(self, lambda model: model._merge(other), keep=True)
-
-    def forget(self, label: Any, X: Any = None, sample_weight: Any = None) -> Self:
-        """Take a class away.
-
-        What its samples told of the covariance within classes stays, unless they are given once
-        more: then all is as if they had never come. The result is in closed form.
-
-        Args:
-            label: of the class.
-            X: all its samples, (N, d).
-            sample_weight: as it was given with them.
-
-        Example:
-            >>> X, y = [[0.0], [1.0], [4.0], [5.0], [9.0], [9.5]], [0, 0, 1, 1, 2, 2]
-            >>> LACEClassifier().fit(X, y).forget(1).predict([[4.0], [6.0]]).tolist()
-            [0, 2]
-        """
-        return fit_anew(self, lambda model: model._forget(label, X, sample_weight), keep=True)
 
     def _train(self, samples: Samples) -> None:
         if self.hidden is not None:
@@ -193,8 +135,11 @@ class LACEClassifier(AdamClassifier):
         return shares if self.fit_intercept else torch.zeros_like(shares)
 
     def _likeliest(self, rule: Rule) -> float:
-        sums = self.known_.sums
-        return self.known_.scales.likeliest(self._weights(), rule.gaussian_scale(), sums.size)[0]
+        size, guess = self.known_.sums.size, rule.gaussian_scale()
+        return self.known_.scales.likeliest(self._weights(), guess, size)[0]
+
+    def _renew(self) -> None:
+        self._close(self._rule())
 
     def _close(self, rule: Rule) -> None:
         """The head in closed form, at the likeliest scale."""
@@ -207,9 +152,7 @@ class LACEClassifier(AdamClassifier):
     def _refine(self, samples: Samples, rule: Rule) -> None:
         """Signatures by gradient descent, where that is better."""
         likeliest, bias = self._likeliest(rule), self._log_shares()
-        search = Search(
-            samples, rule, likeliest, bias, fraction=self.validation_fraction, report=self._say
-        )
+        search = Search(samples, rule, likeliest, bias, self.validation_fraction, self._say)
         choice = search.best(_given(self.shrinkage), _given(self.scale), self.refine is True)
         if choice is None:
             return
@@ -238,46 +181,6 @@ class LACEClassifier(AdamClassifier):
         self.embedding_ = Homogeneous() if self.fit_intercept else nn.Identity()
         self.head_ = head.to(device=find_device(self.device), dtype=self._dtype)
         self.shrinkage_, self._built_for = rule.shrinkage, None
-
-    def _meet(self, y: Array, classes: Any) -> None:
-        if self.hidden is not None:
-            return super()._meet(y, classes)
-        known = [self.classes_] if hasattr(self, "classes_") else []
-        named = [] if classes is None else [np.asarray(classes)]
-        self.classes_ = joined_labels(*known, *named, np.unique(y))
-        return None
-
-    def _merge(self, other: LACEClassifier) -> None:
-        check_is_fitted(self, "known_")
-        check_is_fitted(other, "known_")
-        if self.n_features_in_ != other.n_features_in_:
-            raise ValueError(
-                f"merge needs classifiers of the same features, these have {self.n_features_in_} "
-                f"and {other.n_features_in_}"
-            )
-        self._restart(self.known_.join(other.known_))
-
-    def _forget(self, label: Any, X: Any, sample_weight: Any) -> None:
-        check_is_fitted(self, "known_")
-        sums = None
-        if X is not None:
-            y = np.full(len(X), label)
-            X, y, counts = self._checked(X, y, sample_weight, reset=False)
-            own = (X, np.zeros(len(y), dtype=np.int64), counts, counts)
-            sums = sums_of(Samples(*(as_tensor(part) for part in own)), 1)
-        self._restart(self.known_.forget(label, sums))
-
-    def _restart(self, known: Known) -> None:
-        self.known_, self.classes_ = known, known.classes
-        if len(known.classes) < 2:
-            raise ValueError(f"that leaves one class only: {known.classes.tolist()[0]!r}")
-        self._close(self._rule())
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if "known_" in state:
-            state["known_"] = state["known_"].to("cpu")
-        return state
 
     @property
     def _n_features_out(self) -> int:
