@@ -49,6 +49,7 @@ def embedded(name: str, root: Path, cache: Path) -> Split:
                 backbone="small-cnn",
                 head="softmax",
                 lr=0.01,
+                schedule="one-cycle",
                 epochs=epochs,
                 batch_size=128,
                 device="cpu",
@@ -65,14 +66,14 @@ def embedded(name: str, root: Path, cache: Path) -> Split:
 def trained(
     own: tuple[Images, Tensor], test: tuple[Images, Tensor], folder: Path, **settings: Any
 ) -> LoadedRun:
-    """A network that `torchlace train` trains on some images, with one cycle of its rate."""
+    """A network that `torchlace train` trains on some images with these settings."""
     arrays = {}
     for name, (images, rows) in {"train": own, "test": test}.items():
         pixels = images.batch(rows).permute(0, 2, 3, 1).numpy()
         arrays[f"x_{name}"] = pixels[..., 0] if pixels.shape[3] == 1 else pixels
         arrays[f"y_{name}"] = images.labels[rows].numpy()
     pack = write_pack(folder / "part.npz", arrays)
-    config = TrainConfig(data=str(pack), schedule="one-cycle", **settings)
+    config = TrainConfig(data=str(pack), **settings)
     train(config, folder / "run", reporter=Silent())
     return load_run(folder / "run", settings["device"])
 

@@ -38,6 +38,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from torchlace.data import Images, MemoryImages, load_data
 from torchlace.estimators import LACEClassifier
+from torchlace.runs.recipes import read_recipe
 
 RESULTS = Path(__file__).parent / "results" / "incremental.jsonl"
 SIZES = {(100, 50): (10, 5), (100, 40): (3,)}
@@ -148,23 +149,13 @@ def network_features(args: argparse.Namespace) -> Split:
     place = torch.from_numpy(np.argsort(order))
     train, test = (numbered(part, place, args.images) for part in (data.train, data.test))
     own = [torch.where(part.labels < args.base)[0] for part in (train, test)]
+    settings = read_recipe(args.recipe) | {"backbone": args.backbone, "head": args.head}
+    for name in ("epochs", "batch_size", "lr"):
+        given = getattr(args, name)
+        settings |= {} if given is None else {name: given}
+    settings |= {"patience": settings["epochs"], "seed": args.order, "device": args.device}
     with tempfile.TemporaryDirectory() as folder:
-        run = trained(
-            (train, own[0]),
-            (test, own[1]),
-            Path(folder),
-            backbone=args.backbone,
-            head=args.head,
-            epochs=args.epochs,
-            batch_size=args.batch_size,
-            optimizer="sgd",
-            lr=args.lr,
-            weight_decay=5e-4,
-            patience=args.epochs,
-            validation=0.02,
-            seed=args.order,
-            device=args.device,
-        )
+        run = trained((train, own[0]), (test, own[1]), Path(folder), **settings)
         found = embed(run, train), embed(run, test)
     return Split(found[0], train.labels.numpy(), found[1], test.labels.numpy())
 
@@ -188,9 +179,10 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=1993, help="seed of the order of classes")
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--head", default="softmax", help="that the network is trained with")
-    parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.1, help="the highest of one cycle")
+    parser.add_argument("--recipe", default="strong", help="of torchlace train")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--batch-size", type=int, help="likewise")
+    parser.add_argument("--lr", type=float, help="likewise")
     parser.add_argument("--images", type=int, help="of each class; all by default")
     parser.add_argument("--projections", type=int, default=10_000, help="of RanPAC")
     parser.add_argument("--device", default="cpu")
@@ -206,7 +198,7 @@ def main() -> None:
         given = network_features(args)
     line = {name: getattr(args, name) for name in ("base", "order", "projections")}
     if not args.features:
-        names = ("backbone", "head", "epochs", "batch_size", "lr", "images")
+        names = ("backbone", "head", "recipe", "epochs", "batch_size", "lr", "images")
         line |= {"data": Path(args.data).stem, **{name: getattr(args, name) for name in names}}
         line["trained_s"] = round(time.perf_counter() - start, 1)
     if args.keep:
