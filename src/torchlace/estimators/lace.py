@@ -117,7 +117,9 @@ class LACEClassifier(Incremental):
         told = samples.thinned(_MOST)
         told = told.take(sums.mass[told.targets] > told.counts)
         heard = Scales.of(rule.left_out(told), told, self._log_shares())
-        self.known_ = self.known_._replace(scales=self.known_.scales.add(heard))
+        # What was heard of fewer samples than there are now is the less true of these.
+        before = self.known_.scales.fade(1 - added.sums.mass.sum() / sums.mass.sum())
+        self.known_ = self.known_._replace(scales=before.add(heard))
         self._close(rule)
         return rule
 

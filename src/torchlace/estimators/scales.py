@@ -50,6 +50,10 @@ class Scales(NamedTuple):
         """Of the samples of both."""
         return Scales(self.mass + other.mass, self.losses + other.losses)
 
+    def fade(self, share: Tensor) -> Scales:
+        """The same, but it counts this share."""
+        return Scales(self.mass * share, self.losses * share)
+
     def likeliest(self, weights: Tensor, guess: float, size: float) -> tuple[float, float]:
         """The best scale for classes of these ``weights``, and the mean loss there.
 
