@@ -90,8 +90,9 @@ class LogitNorm(Softmax):
         **options: as for :class:`Softmax`.
 
     Example:
-        >>> LogitNorm(512, 10)(torch.randn(2, 512)).detach().norm(dim=1)
-        tensor([25.0000, 25.0000])
+        >>> logits = LogitNorm(512, 10)(torch.randn(2, 512))
+        >>> torch.allclose(logits.norm(dim=1), torch.tensor(25.0))
+        True
     """
 
     def __init__(
