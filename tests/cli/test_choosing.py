@@ -86,6 +86,18 @@ def test_what_is_given_is_kept_and_a_begun_run_keeps_what_it_has(tmp_path):
     assert (anew.code, settings(tmp_path).batch_size) == (0, 16)
 
 
+def test_a_recipe_takes_smaller_batches_of_few_images(tmp_path):
+    as_npz(tmp_path)
+    command = ("train", "--data", "pack.npz", "--recipe", "fast", "--quiet", "--epochs", 1)
+    assert torchlace(*command, "--run", "run", folder=tmp_path).code == 0
+    chosen = settings(tmp_path)
+    assert (chosen.batch_size, chosen.lr) == (16, pytest.approx(0.3 * 16 / 512))
+    assert chosen.optimizer == "sgd"
+    given = ("--batch-size", 64, "--lr", 0.1, "--run", "run", "--overwrite")
+    assert torchlace(*command, *given, folder=tmp_path).code == 0
+    assert (settings(tmp_path).batch_size, settings(tmp_path).lr) == (64, 0.1)
+
+
 def test_settings_of_a_file_are_given_too(tmp_path):
     as_npz(tmp_path)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"batch_size": 100, "epochs": 1}))

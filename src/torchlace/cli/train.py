@@ -105,7 +105,7 @@ def train(
     given = {name: value for name, value in settings.items() if value is not None}
     with plain_errors():
         from torchlace.runs.readers import read_yaml
-        from torchlace.runs.recipes import read_recipe
+        from torchlace.runs.recipes import NAMES, read_recipe
         from torchlace.training import InterruptedRun
         from torchlace.training import train as start
         from torchlace.training.choices import OPEN
@@ -117,10 +117,13 @@ def train(
                 "--config and --recipe both bring settings: give one of them, or write all that is "
                 "to hold into one file"
             )
+        asked = {*given}
         given = {**(read_recipe(recipe) if recipe else {}), **given}
         chosen = TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
         settled = {*given, *(read_yaml(config)[0] if config else ())}
-        choose = [name for name in OPEN if name not in settled]
+        # A recipe's batches are for many images: fewer images get smaller ones.
+        adapted = {"batch_size", "lr"} - asked if recipe in NAMES else set()
+        choose = [name for name in OPEN if name not in settled - adapted]
         run = path or Path("runs") / _name(chosen)
         if not is_text(str(run)):  # TensorBoard could not write there
             raise ValueError(f"--run {run}: this name is not UTF-8; give another")

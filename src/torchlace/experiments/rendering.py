@@ -28,6 +28,8 @@ _CSV = (
     *("published_deviation", "from_published", "seeds", "values", "runs", "unfinished"),
 )
 _NOTHING = (None, None)
+# In a terminal: what names of rows have at least, if they are long; and what lies between columns.
+_NAME, _BETWEEN = 20, 2
 
 
 def render(
@@ -179,42 +181,53 @@ def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> st
     # Not strings: their brackets would be taken for markup, and :cat: for a picture.
     console.print(Styled(shown(table.experiment.title), "bold"))
     for sheet in sheets:
-        for places in _strips(sheet, width):
+        for widths in _strips(sheet, width):
             grid = Grid(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-            for place in places:
-                name = Styled(shown(sheet.header[place]))
-                keep = place >= sheet.keys
-                grid.add_column(name, overflow="fold", no_wrap=keep, min_width=1 if place else 9)
+            for place, own in widths.items():
+                # Numbers have room; names and headings are broken between words.
+                grid.add_column(Styled(shown(sheet.header[place])), overflow="fold", width=own)
             for number, row in enumerate(sheet.rows):
                 if number and sheet.keys > 1 and row[0] != sheet.rows[number - 1][0]:
                     grid.add_section()
-                grid.add_row(*(show(row[place]) for place in places))
+                grid.add_row(*(show(row[place]) for place in widths))
             console.print(grid)
     for note in (*table.notes, "The formats csv, markdown and html name the runs of every number."):
         console.print(Styled(shown(note)))
     return out.getvalue()
 
 
-def _strips(sheet: Sheet, width: int) -> list[list[int]]:
-    """The columns of a sheet in parts that a terminal has room for, each with the names of rows."""
+def _strips(sheet: Sheet, width: int) -> list[dict[int, int]]:
+    """The columns of a sheet in parts that a terminal has room for, and how wide each is.
+
+    Every part begins with the names of rows.
+    """
+
+    def cells(place: int) -> int:
+        texts = (text for row in sheet.rows for text in (row[place].main, row[place].below))
+        return max(map(len, texts), default=0)
+
+    def word(place: int) -> int:
+        return max(map(len, [*sheet.header[place].split(), ""]))
+
     # Paths would leave no room for numbers: in a terminal the numbers are links to them.
     places = [place for place, name in enumerate(sheet.header) if name != "runs"]
-    needed = [
-        1 + max(len(line) for row in sheet.rows for line in (row[place].main, row[place].below))
-        for place in places
-    ]
-    longest = [1 + max(map(len, [*sheet.header[place].split(), ""])) for place in places]
-    names, used = places[: sheet.keys], sum(min(each, 21) for each in needed[: sheet.keys])
-    strips: list[list[int]] = []
+    keys = {place: max(min(cells(place), _NAME), word(place)) for place in places[: sheet.keys]}
+    strips: list[dict[int, int]] = []
     room = 0
     for place in places[sheet.keys :]:
-        own = max(needed[place], longest[place])
-        if own > room:
-            strips.append([*names])
-            room = width - used
-        strips[-1].append(place)
-        room -= own
-    return strips or [places]
+        own = max(cells(place), word(place))
+        if own + _BETWEEN > room or not strips:
+            strips.append({**keys})
+            room = width - _BETWEEN - sum(each + _BETWEEN for each in keys.values())
+        strips[-1][place] = own
+        room -= own + _BETWEEN
+    for strip in strips:
+        left = width - _BETWEEN - sum(each + _BETWEEN for each in strip.values())
+        for place in keys:
+            more = max(min(cells(place) - strip[place], left), 0)
+            strip[place] += more
+            left -= more
+    return strips or [keys]
 
 
 def _marked(text: Text, plain: str, bold: str, underline: str, code: str) -> str:

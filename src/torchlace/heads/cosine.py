@@ -83,13 +83,13 @@ class CosineHead(Head):
         floor = self._floor(scale)
         most = math.exp(-floor)
         text = (
-            f"{super()._account()}; at scale {scale:.3g} training reaches at most probability "
-            f"{most:.3f} and a loss of at least {floor:.3g}"
+            f"{super()._account()}; at scale {scale:.3g} all classes can reach probability "
+            f"{most:.3f} together, a loss of {floor:.3g}"
         )
         if most < 0.5:
             warnings.warn(
-                f"scale {scale:.3g} can't separate {self.num_classes} classes: their probabilities "
-                f"reach {most:.3f} at most and the loss stays above {floor:.3g}; "
+                f"scale {scale:.3g} can't separate {self.num_classes} classes: together they reach "
+                f"probability {most:.3f} at most and the loss stays above {floor:.3g}; "
                 f"scale='auto' is {auto_scale(self.num_classes):.3g}",
                 UserWarning,
                 stacklevel=3,

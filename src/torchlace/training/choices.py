@@ -63,7 +63,11 @@ def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs)
     chosen: dict[str, Any] = {}
     on_gpu = inputs.fit.device.type == "cuda"
     if "batch_size" in choose:
-        chosen["batch_size"] = batch_for(len(inputs.fit))
+        fewer = batch_for(len(inputs.fit))
+        # What the settings say, where the images are enough for it.
+        chosen["batch_size"] = fewer if fewer < _LARGEST_BATCH else config.batch_size
+        if "lr" in choose and "schedule" not in choose:  # of a recipe, for batches of its size
+            chosen["lr"] = config.lr * min(chosen["batch_size"] / config.batch_size, 1)
     if "backbone" in choose:
         # small-cnn has neither weights nor batch normalisation.
         more = config.pretrained or config.background_norm or config.norm_batches
