@@ -66,7 +66,11 @@ def test_a_verdict_in_words_comes_first(place, done):
         (9_000, 0.91, "can be trusted: they are 1.0 points off"),
         (9_000, 0.95, "are roughly right: they are 5.0"),
         (7_000, 0.9, "can't be trusted: they are 20.0"),
-        (27, 0.94, "can be trusted as far as 30 images tell: they are 4.0"),
+        (
+            27,
+            0.94,
+            "30 images are too few to tell whether its probabilities can be trusted: they are 4.0",
+        ),
     ],
 )
 def test_probabilities_that_can_be_trusted(right, confidence, says):

@@ -71,4 +71,4 @@ def evaluate(
             [name, *(number(100 * figures[source][key], 2) for key in _APART)]
             for name, figures in sorted(apart.items(), key=lambda each: -each[1][source]["auroc"])
         ]
-        print_table(f"told from {source}, %", ["score", *_APART.values()], rows)
+        print_table(f"told from {source}, %: 50 is chance", ["score", *_APART.values()], rows)

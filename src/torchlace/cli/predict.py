@@ -67,12 +67,13 @@ def predict(
         ]
         count = len(rows[0]) - 1 if rows else 0
         columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
+        title = f"{counted(len(rows), 'image')} by {run}"
         if reject is not None:
+            rejected = ["yes" if r["rejected"] else "" for r in results]
+            title += f", {rejected.count('yes')} of no known class"
             columns.append("of no known class")
-            rows = [
-                [*row, "yes" if r["rejected"] else ""] for row, r in zip(rows, results, strict=True)
-            ]
-        print_table(f"{counted(len(rows), 'image')} by {run}", columns, rows)
+            rows = [[*row, told] for row, told in zip(rows, rejected, strict=True)]
+        print_table(title, columns, rows)
 
 
 def _print_csv(results: Sequence[dict[str, Any]]) -> None:

@@ -205,7 +205,8 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
                 total = f": give about {share * least} or more" if share > 1 else ""
                 raise ValueError(
                     f"false_rejection={self.false_rejection:g} needs {least} samples of {of}"
-                    f"{half}, got {count}{total or ': give more'}, or raise it"
+                    f"{half}, got {count}{total or ': give more'}, or raise it "
+                    f"to {math.ceil(1e4 / (count + 1)) / 1e4:g} or more"
                 )
 
     def _learn(self, output: Output, groups: Array) -> None:

@@ -68,7 +68,8 @@ def _trust(off: float, bins: Sequence[dict[str, Any]], count: int) -> str:
     if off <= _TRUSTED:
         return f"its probabilities can be trusted: {by}"
     if off <= 1.5 * chance / count:
-        return f"its probabilities can be trusted as far as {count:,} images tell: {by}"
+        few = f"{count:,} images are too few to tell whether its probabilities can be trusted"
+        return f"{few}: {by}, which chance could explain"
     if off <= _ROUGH:
         return f"its probabilities are roughly right: {by}"
     return f"its probabilities can't be trusted: {by}"
