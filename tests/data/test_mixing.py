@@ -54,16 +54,18 @@ def test_every_pixel_is_of_the_image_or_of_the_one_before_it(seed, share, height
     labels, draws = torch.arange(5), torch.rand(5, 4, generator=generator)
     mixed, targets = Mixing(mixup=1 - share, cutmix=share)(images, labels, draws)
     assert torch.equal(targets.first, labels)
-    for n, (kind, left, y, x) in enumerate(draws.double().tolist()):
+    half, one = np.float32(0.5), np.float32(1)  # in single precision, as the images are
+    for n, (kind, left, y, x) in enumerate(draws.numpy()):
         kept = np.full((height, width), left)
         if kind < np.float32(share):
-            side = (1 - left) ** 0.5 / 2
+            side = np.sqrt(one - left) / 2
             for r, c in np.ndindex(height, width):
-                down, across = abs((r + 0.5) / height - y), abs((c + 0.5) / width - x)
+                down = abs((np.float32(r) + half) / np.float32(height) - y)
+                across = abs((np.float32(c) + half) / np.float32(width) - x)
                 kept[r, c] = not (down < side and across < side)
         other = int(targets.second[n])
         assert other == (n - 1) % 5
-        expected = kept * images[n].numpy() + (1 - kept) * images[other].numpy()
+        expected = kept * images[n].numpy() + (one - kept) * images[other].numpy()
         np.testing.assert_allclose(mixed[n], expected, atol=1e-5)
         assert float(targets.weight[n]) == pytest.approx(kept.mean(), abs=1e-5)
 
