@@ -179,5 +179,5 @@ def test_a_capture_that_fails_names_the_operation(tmp_path, monkeypatch):
         return honest(self, features, targets, options)
 
     monkeypatch.setattr(Softmax, "_loss", peeking)
-    with pytest.raises(RunError, match=r"(?s)at aten\._local_scalar_dense.*--no-graph"):
+    with pytest.raises(RunError, match=r"(?s)at aten\._local_scalar_dense.*graph=False"):
         train(TrainConfig(head="softmax", epochs=1, device="cuda"), tmp_path)
