@@ -19,18 +19,16 @@ Classification: a tenth of each class to learn from, the rest to test, ten times
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from detection import show
 from scipy import stats
 
-from torchlace.cli.common import print_table
 from torchlace.detection import MIACE, ACEDetector, RXDetector, SMFDetector, auroc
 
-RESULTS = Path(__file__).parent / "results"
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "pines.png"
 NAMES = """nobody knows
 Alfalfa
@@ -161,7 +159,7 @@ def detect() -> None:
             f"{NAMES[label]}: ACE at 1e-3 with a background without the class alarms at "
             f"{np.median(rates):.1e}; {total[most] / total.sum():.0%} of these are {NAMES[most]}"
         )
-    save("pines-detection.csv", f"medians over {DRAWS} draws", rows)
+    show(f"medians over {DRAWS} draws", "pines-detection.csv", rows)
     draw_figure(classes, judged, maps)
 
 
@@ -250,7 +248,7 @@ def classify() -> None:
         cells = [f"{m:.1f} ± {s:.1f}" for m, s in zip(means, spreads, strict=True)]
         columns = ("overall accuracy", "mean over classes", "kappa")
         rows.append({"by": name, **dict(zip(columns, cells, strict=True))})
-    save("pines-classification.csv", "a tenth to learn from, ten splits", rows)
+    show("a tenth to learn from, ten splits", "pines-classification.csv", rows)
 
 
 def planted() -> None:
@@ -290,16 +288,7 @@ def planted() -> None:
                 **{name: f"{np.mean(values):.2e}" for name, values in rates.items()},
             }
         )
-    save("pines-planted.csv", f"alarms at {rate:g}, {targets} targets in {count:,} pixels", rows)
-
-
-def save(name: str, title: str, rows: list[dict[str, Any]]) -> None:
-    print_table(title, list(rows[0]), [list(row.values()) for row in rows])
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    show(f"alarms at {rate:g}, {targets} targets in {count:,} pixels", "pines-planted.csv", rows)
 
 
 def main() -> None:

@@ -151,7 +151,7 @@ def test_norms_taken_anew_leave_the_replayed_step_alone(compiled, tmp_path):
     anew, result = losses(config, tmp_path / "anew")
     assert result["graph"] is (DEVICE == "cuda")
     # Two runs of the same settings differ by some thousandths on a busy device.
-    assert anew[::2] == pytest.approx(plain[::2], rel=1e-2)
+    assert anew[::2] == pytest.approx(plain[::2], rel=5e-3)
     assert anew[1::2] != pytest.approx(plain[1::2], rel=1e-3)
     found, _ = stopped_and_resumed(config, tmp_path / "cut")
     assert found == pytest.approx(anew, rel=1e-2)

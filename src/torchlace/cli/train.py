@@ -29,10 +29,11 @@ from torchlace.cli.common import (
 from torchlace.cli.progress import reporting
 from torchlace.runs.config import TrainConfig
 from torchlace.runs.files import CONFIG
+from torchlace.runs.recipes import NAMES, read_recipe
 
 RECIPE = typer.Option(
-    help="plain, strong, fast or a YAML file of settings; options given here win.",
-    autocompletion=among("plain", "strong", "fast"),
+    help=f"{', '.join(NAMES)} or a YAML file of settings; options given here win.",
+    autocompletion=among(*NAMES),
 )
 _COMPLETED = {"data": DATA, "head": HEADS, "backbone": BACKBONES}
 # Settings of several values: each time that the option is given adds one.
@@ -105,7 +106,6 @@ def train(
     given = {name: value for name, value in settings.items() if value is not None}
     with plain_errors():
         from torchlace.runs.readers import read_yaml
-        from torchlace.runs.recipes import NAMES, read_recipe
         from torchlace.training import InterruptedRun
         from torchlace.training import train as start
         from torchlace.training.choices import OPEN
@@ -170,7 +170,6 @@ def config(
         import yaml
 
         from torchlace.runs.readers import read_yaml
-        from torchlace.runs.recipes import read_recipe
 
         if file is not None and file.is_dir():
             file = file / CONFIG
