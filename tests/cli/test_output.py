@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from torchlace import heads
 from torchlace.cli import app
+from torchlace.cli.common import print_table
 from torchlace.training import Run, TrainConfig
 
 SHORT = ("train", "--epochs", "2", "--batch-size", "64", "--run", "run")
@@ -145,3 +146,14 @@ def test_one_bad_image_is_one_image(tmp_path):
     checked = torchlace("data", "check", "pictures", "--skip-bad", folder=tmp_path)
     bad = "pictures/digit 0/bad.png: not an image that Pillow can read; convert it to JPEG or PNG\n"
     assert f"note: 1 image file can't be read, the first: {bad}" in checked.out
+
+
+def test_a_table_whose_names_are_longer_than_the_terminal_shows_every_figure(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"runs/photos/{'long-' * 20}{number}" for number in range(3)]
+    figures = [f"{12.345 + number:.3f}" for number in range(36)]
+    rows = [[name, *figures[12 * n : 12 * n + 12]] for n, name in enumerate(names)]
+    print_table("runs", ["run", *(f"figure {n}" for n in range(12))], rows, turn=True)
+    said = capsys.readouterr().out
+    assert {*figures} <= {*said.split()}
+    assert max(map(len, said.splitlines())) <= 80

@@ -32,6 +32,8 @@ BACKBONES = (
     *("small-cnn", "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121"),
 )
 _WIDEST = 1_000_000
+# The path of a run may be longer than a terminal is wide.
+_LONGEST_WORD = 24
 IMPORT = "FILE.py or a module that registers heads, data sets and the like; repeatable."
 Imports = Annotated[list[str] | None, typer.Option("--import", help=IMPORT)]
 _PACKAGE = Path(__file__).parents[1]
@@ -169,8 +171,8 @@ def print_table(
     for number, column in enumerate(columns):
         cells = [row[number].replace(",", "") for row in rows if row[number] != UNKNOWN]
         if all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in cells):
-            width = max(map(len, [*column.split(), *(row[number] for row in rows)]), default=0)
-            table.add_column(column, justify="right", min_width=width)
+            width = max([_heading(column), *(len(row[number]) for row in rows)])
+            table.add_column(Text(column, overflow="fold"), justify="right", min_width=width)
         else:
             table.add_column(column, overflow="fold")
     for row in rows:
@@ -197,13 +199,19 @@ def _print_turned(
     first = max(map(len, columns)) + 4
     parts: list[list[Sequence[str]]] = [[]]
     for row in rows:
-        taken = first + sum(3 + max(map(len, each)) for each in [*parts[-1], row])
+        together = [*parts[-1], row]
+        taken = first + sum(3 + max(_heading(n), *map(len, rest)) for n, *rest in together)
         if parts[-1] and taken > width:
             parts.append([])
         parts[-1].append(row)
     for part in parts:
         turned = [list(each) for each in zip(columns, *part, strict=True)]
         print_table(title, turned[0], turned[1:])
+
+
+def _heading(text: str) -> int:
+    """How wide a column is at least by its heading, whose long words are broken."""
+    return min(max(map(len, text.split()), default=0), _LONGEST_WORD)
 
 
 def number(value: float | None, digits: int = 3) -> str:
