@@ -9,7 +9,7 @@ from torchlace.data import load_data, stratified_split
 from torchlace.models import Classifier
 from torchlace.training import TrainConfig, make_classifier, train
 
-OPTIMIZERS = ("adam", "adamw", "sgd")
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("constant", "cosine", "one-cycle")
 
 

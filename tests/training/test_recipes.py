@@ -15,7 +15,7 @@ from torchlace.functional.targets import selected
 from torchlace.runs import Run, TrainConfig
 from torchlace.runs.recipes import NAMES, read_recipe
 from torchlace.training import train
-from torchlace.training.model import make_optimizer
+from torchlace.training.optim import make_optimizer
 from torchlace.training.step import EagerStep
 
 MIXED = {"mixup": 0.3, "cutmix": 0.3, "crop": "shift", "erase": 0.25, "weights": "last"}

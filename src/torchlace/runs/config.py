@@ -17,12 +17,7 @@ EXECUTION = frozenset(
     {"root", "device", "devices", "nodes", "strategy", "precision", "graph", "compile"}
     | {"workers", "loggers", "imports"}
 )
-# By name: the class of torch.optim, and its options beside learning rate and weight decay.
-OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "adam": ("Adam", {}),
-    "adamw": ("AdamW", {}),
-    "sgd": ("SGD", {"momentum": 0.9, "nesterov": True}),
-}
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 DATA, MODEL, LEARNING = "The data", "The network", "How it learns"
 JUDGING, PLACE = "What it is judged by", "Where and how it computes"
 
@@ -112,9 +107,7 @@ class TrainConfig:
         high=1,
         closed=True,
     )
-    optimizer: str = option(
-        "adam", f"{', '.join(OPTIMIZERS)}.", LEARNING, choices=tuple(OPTIMIZERS)
-    )
+    optimizer: str = option("adam", f"{', '.join(OPTIMIZERS)}.", LEARNING, choices=OPTIMIZERS)
     lr: float = option(1e-3, "Learning rate.", LEARNING, low=0, most=1e37)
     weight_decay: float = option(
         0.0,

@@ -39,7 +39,8 @@ from torchlace.training.distributed import (
 )
 from torchlace.training.inputs import Inputs
 from torchlace.training.loggers import Loggers
-from torchlace.training.model import Assembly, build_model, check_model, compiling, make_scheduler
+from torchlace.training.model import Assembly, build_model, check_model, compiling
+from torchlace.training.optim import make_scheduler
 from torchlace.training.scoring import Scoring, accuracy, in_single_precision
 from torchlace.training.step import EagerStep, GraphStep, copy_clocks
 from torchlace.training.stopping import (

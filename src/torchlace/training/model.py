@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,9 +19,9 @@ from torchlace.backgrounds import Running
 from torchlace.models import Classifier
 from torchlace.models.backbones import check_backbone
 from torchlace.runs import RunError, TrainConfig, make_classifier
-from torchlace.runs.config import OPTIMIZERS
 from torchlace.training.distributed import OneDevice
 from torchlace.training.inputs import Inputs, make_mixing
+from torchlace.training.optim import make_optimizer
 from torchlace.training.step import Average, EagerStep, GraphStep
 
 
@@ -76,10 +75,6 @@ def check_settles(model: Classifier, name: str) -> None:
     norms = (part for part in parts if isinstance(part, BatchNorm))
     if not any(part.track_running_stats for part in norms):
         raise RunError(f"{name} has no batch normalisation: leave out {setting('norm_batches')}")
-
-
-# What FSDP puts into the names of parameters.
-SPREAD = "_fsdp_wrapped_module."
 
 
 class Assembly:
@@ -169,51 +164,3 @@ def compiling(config: TrainConfig) -> Iterator[None]:
             f"{config.backbone_name} can't be compiled here ({reason}): start again with "
             f"{setting('compile', False)}"
         ) from error
-
-
-def make_optimizer(
-    config: TrainConfig,
-    model: nn.Module,
-    decayed: Collection[str],
-    device: torch.device,
-    capturable: bool,
-) -> torch.optim.Optimizer:
-    """The optimiser of these settings; one that a CUDA graph can hold where ``capturable``.
-
-    The weights of the parameters named in ``decayed`` decay.
-    """
-    name, options = OPTIMIZERS[config.optimizer]
-    kind: Any = getattr(torch.optim, name)
-    options = {"lr": config.lr, "weight_decay": 0.0, **options}
-    takes = inspect.signature(kind).parameters
-    if capturable and "capturable" in takes:
-        options["capturable"] = True
-    # Lightning clips no gradients that a fused optimiser unscales.
-    unscaled = config.precision == "16-mixed" and config.clip
-    if device.type == "cuda" and "fused" in takes and not unscaled:
-        options["fused"] = True
-    if capturable and config.schedule != "constant":
-        options["lr"] = torch.tensor(config.lr, device=device)
-    parameters: Any = model.parameters()
-    if config.weight_decay:
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for full_name, each in model.named_parameters():
-            groups[full_name.replace(SPREAD, "") in decayed].append(each)
-        parameters = [
-            {"params": groups[True], "weight_decay": config.weight_decay},
-            {"params": groups[False]},
-        ]
-    optimizer: torch.optim.Optimizer = kind(parameters, **options)
-    return optimizer
-
-
-def make_scheduler(config: TrainConfig, optimizer: Any, steps: int) -> Any:
-    """The schedule of the learning rate, a step for each training step; None for a constant one."""
-    total = config.epochs * steps
-    if config.schedule == "cosine":
-        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
-    if config.schedule == "one-cycle":
-        return torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, config.lr, total_steps=total + 1, cycle_momentum=False
-        )
-    return None
