@@ -6,9 +6,9 @@ Features of the small networks of benchmarks/estimators.py: all ten classes of F
 of CIFAR-100 that each draw chooses; samples are drawn from training images that the networks have
 not seen, and scored are 2,000 test images. Logistic regression has its penalty cross-validated
 (seven, up to five folds); from one sample a class, where nothing can be held out, it is that of
-scikit-learn. LDA needs two. The published rules are in benchmarks/rules.py, RanPAC with 2,000
-projections. Ranks are by accuracy, within each draw, of all but "LACE, closed"; log loss is that of
-those with probabilities. Writes results/few-samples.csv.
+scikit-learn. LDA needs two. The published rules are those of torchlace.experiments.rules, RanPAC
+with 2,000 projections. Ranks are by accuracy, within each draw, of all but "LACE, closed"; log loss
+is that of those with probabilities. Writes results/few-samples.csv.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 from features import Array, Split, embedded
-from rules import FeCAM, KubokawaSrivastava, NearestMean, RanPAC
 from scipy.stats import rankdata
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
@@ -33,6 +32,7 @@ from sklearn.preprocessing import StandardScaler
 
 from torchlace.cli.common import print_table
 from torchlace.estimators import LACEClassifier
+from torchlace.experiments.rules import FeCAM, KubokawaSrivastava, NearestMean, RanPAC
 
 RESULTS = Path(__file__).parent / "results" / "few-samples.csv"
 NUMBERS = (1, 2, 4, 8, 16)

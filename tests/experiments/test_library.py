@@ -42,7 +42,7 @@ def test_the_papers_experiments_have_their_size():
         **{"strong": 11 * 5 * 3, "unknown": 4 * 2 * 3, "angular": 3 * 6 * 2},
         **{"figure2": 8, "figure3": 2, "cost": 7 * 2, "quick": 11 * 3},
         **{"controls": 3 * (5 * 3 + 2), "settings": 12 * 5 * 2, "limits": 8 * 3 * 2},
-        **{"robust": 14 * 18 * 3},
+        **{"robust": 14 * 18 * 3, "incremental": 3 * 2 * 3},
     }
 
 

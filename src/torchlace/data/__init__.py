@@ -15,6 +15,7 @@ from torchlace.data.decode import (
     decode_image,
 )
 from torchlace.data.files import image_files
+from torchlace.data.first import first_classes, whole_source
 from torchlace.data.images import FileImages, ImageData, Images, MemoryImages, stratified_split
 from torchlace.data.importing import fetch_data, import_data
 from torchlace.data.load import load_data
@@ -67,6 +68,7 @@ __all__ = [
     "data_root",
     "decode_image",
     "fetch_data",
+    "first_classes",
     "image_batches",
     "image_files",
     "import_data",
@@ -77,5 +79,6 @@ __all__ = [
     "read_pack",
     "register",
     "stratified_split",
+    "whole_source",
     "write_pack",
 ]

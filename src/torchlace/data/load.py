@@ -18,6 +18,7 @@ from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace.data.decode import DataError, resize_and_crop
 from torchlace.data.files import Collected, Listing, collect, list_csv, list_folder
+from torchlace.data.first import first_classes, take_first
 from torchlace.data.images import (
     FileImages,
     ImageData,
@@ -65,7 +66,8 @@ def load_data(
             ``cifar100-coarse``), a name that was registered (see :func:`register`), the name of an
             imported pack, or the path of a .npz pack, of a folder of class folders (possibly below
             ``train`` and ``test`` or ``val``), or of a CSV with the columns path, label and,
-            optionally, split.
+            optionally, split. ``SOURCE:50@1993`` is its first 50 classes in the order of
+            ``numpy.random.RandomState(1993).permutation``.
         root: where packs live; ``$TORCHLACE_DATA`` or ``~/.cache/torchlace`` by default.
         size: height and width to bring the images to, such as ``(32, 48)``, or the side of a
             square: they are resized in their proportions to cover it, and the centre is cut out.
@@ -95,6 +97,11 @@ def load_data(
     wanted = None if size is None else _sides("size", size)
     mixed = None if mixed_size is None else _sides("mixed_size", mixed_size)
     name = str(source)
+    if (some := first_classes(name)) is not None:
+        options: dict[str, Any] = {"test_fraction": test_fraction, "seed": seed}
+        options |= {"skip_bad": skip_bad, "memory_limit": memory_limit}
+        whole = load_data(some.whole, root, size=size, mixed_size=mixed_size, **options)
+        return _finished(take_first(whole, some.number, some.order), None)
     loader = find_loader(name)
 
     def draw(labels: Tensor) -> Drawn:

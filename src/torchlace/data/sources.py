@@ -17,6 +17,7 @@ from torchlace._registry import Registry, registered
 from torchlace._text import setting
 from torchlace._values import check_choice, nearest, suggestion
 from torchlace.data.decode import DataError, MissingDataError, require
+from torchlace.data.first import whole_source
 from torchlace.data.images import ImageData, stratified_split
 from torchlace.data.packs import data_root
 
@@ -189,10 +190,11 @@ def check_source(source: str, root: Path | str | None = None, *, what: str = "da
         >>> check_source("cifar10")
         'cifar10'
     """
-    pack = data_root(root) / f"{source}.npz"
-    if source in data_names() or Path(source).expanduser().exists() or pack.is_file():
-        return source
-    return check_choice(what, source, {*data_names(), *near_sources(source, root)})
+    whole = whole_source(source)
+    pack = data_root(root) / f"{whole}.npz"
+    if not (whole in data_names() or Path(whole).expanduser().exists() or pack.is_file()):
+        check_choice(what, whole, {*data_names(), *near_sources(whole, root)})
+    return source
 
 
 def find_loader(name: str) -> Loader | None:

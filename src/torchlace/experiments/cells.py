@@ -32,6 +32,7 @@ class Task:
         inspect: whether its features are examined after training.
         embeddings: the pictures of its features that are needed, such as ``raw-tsne-3d``.
         unknown: data sets of other classes that its test images are told from.
+        later: how many of the other classes come at a time, and who learns them: ``10.fecam``.
         archived: only committed results show it: it can't be run any more.
     """
 
@@ -39,6 +40,7 @@ class Task:
     inspect: bool = False
     embeddings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     archived: bool = False
 
     @cached_property
@@ -47,8 +49,11 @@ class Task:
         return run_name(self.config)
 
     def seeded(self, seed: int) -> Task:
-        """The same with another seed."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, seed=seed))
+        """The same with another seed, which ``{seed}`` in the name of the data stands for."""
+        data = self.config.data.replace("{seed}", str(seed))
+        return dataclasses.replace(
+            self, config=dataclasses.replace(self.config, seed=seed, data=data)
+        )
 
     def complete(self, runs: Path) -> bool:
         """Whether its run directory holds everything that is needed of it."""
@@ -57,11 +62,16 @@ class Task:
         needed += [run.evaluation_path] if self.inspect else []
         needed += [run.embeddings_path] if self.embeddings else []
         needed += [run.unknown_path] if self.unknown else []
+        needed += [run.later_path] if self.later else []
         if not all(file.exists() for file in needed):
             return False
         if self.unknown:
             scores = run.read_json(run.unknown_path)["scores"].values()
             if not all({*self.unknown} <= {*sets} for sets in scores):
+                return False
+        if self.later:
+            scores = run.read_json(run.later_path)["scores"]
+            if not {*self.later} <= {f"{size}.{name}" for size in scores for name in scores[size]}:
                 return False
         return not self.embeddings or {*self.embeddings} <= {*run.read_json(run.embeddings_path)}
 
@@ -134,6 +144,7 @@ def unique_tasks(cells: Iterable[Cell]) -> list[Task]:
             inspect=known.inspect or cell.task.inspect,
             embeddings=tuple(sorted({*known.embeddings, *cell.task.embeddings})),
             unknown=tuple(sorted({*known.unknown, *cell.task.unknown})),
+            later=tuple(sorted({*known.later, *cell.task.later})),
             archived=known.archived and cell.task.archived,
         )
     return list(tasks.values())

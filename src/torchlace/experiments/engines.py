@@ -17,7 +17,7 @@ import torch
 from torchlace._device import no_device
 from torchlace._text import setting
 from torchlace._values import check_choice, check_count
-from torchlace.data import KNOWN, MissingDataError, data_root
+from torchlace.data import KNOWN, MissingDataError, data_root, whole_source
 from torchlace.evaluation.layouts import require_method
 from torchlace.experiments.cells import Task
 from torchlace.experiments.process import CellProcess
@@ -136,7 +136,7 @@ def require_data(tasks: Sequence[Task]) -> None:
         >>> require_data([Task(TrainConfig(data="digits"))])
     """
     for config in (task.config for task in tasks):
-        known = KNOWN.get(config.data)
+        known = KNOWN.get(whole_source(config.data))
         if known is None or known.pack is None:
             continue
         pack = data_root(config.root) / f"{known.pack}.npz"

@@ -127,13 +127,18 @@ class Experiment:
             for column in self.columns
             for row in self.rows
         }
-        return [
+        cells = (
             Cell(row, column, task.seeded(self.first_seed + seed))
             # Seed by seed: a grid that is stopped half-way has a whole table of fewer seeds.
             for seed in range(max(seeds.values()))
             for (row, column), task in tasks.items()
             if seed < seeds[row]
-            and all(getattr(task.config, key) in names for key, names in self.only.items())
+        )
+        chosen = self.only.items()
+        return [
+            cell
+            for cell in cells
+            if all(getattr(cell.task.config, key) in names for key, names in chosen)
         ]
 
     def select(
@@ -216,7 +221,7 @@ class Experiment:
         # Equal runs have equal settings: the backbone goes by its name.
         config = dataclasses.replace(config, backbone=config.backbone_name)
         check_choice(f"head in {where}", config.head, heads.names())
-        for source in (config.data, *column.unknown):
+        for source in (config.data.replace("{seed}", "0"), *column.unknown):
             check_source(source, config.root, what=f"data set in {where}")
         if config.head_options and not row.archived:
             try:
@@ -224,7 +229,9 @@ class Experiment:
             except (TypeError, ValueError) as error:
                 raise ValueError(f"head_options in {where}: {error}") from None
         inspect = column.inspect or bool(self.embeddings)
-        return Task(config, inspect, self.embeddings, column.unknown, row.archived)
+        kind, _, learned = self.score(row, column).rpartition(".")[0].partition(".")
+        later = (learned,) if kind == "later" and not row.archived else ()
+        return Task(config, inspect, self.embeddings, column.unknown, later, row.archived)
 
 
 def check_seeds(name: str, count: int) -> int:

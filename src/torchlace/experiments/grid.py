@@ -17,7 +17,7 @@ from typing import Any
 
 from torchlace._reporter import Reporter
 from torchlace._text import setting
-from torchlace.data import KNOWN, load_data
+from torchlace.data import KNOWN, load_data, whole_source
 from torchlace.experiments.cells import State, Task, duration, grid_status, reason, task_state
 from torchlace.experiments.engines import Engine, Handle
 from torchlace.experiments.process import STOPPED
@@ -96,7 +96,7 @@ def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = Fals
 
     for task in tasks:
         run, config = Run(runs / task.name), task.config
-        if config.data in KNOWN or not run.config_path.exists():
+        if whole_source(config.data) in KNOWN or not run.config_path.exists():
             continue
         there, here = run.config().data, config.placed().data
         moved = os.path.realpath(there) != os.path.realpath(here)

@@ -69,7 +69,8 @@ def _experiment(name: str, raw: Any, source: str) -> Experiment:
     rows = _each(Row, given, "row", source, _ROW)
     for row, column in product(rows.values(), columns.values()):
         where = f"score in column {column.name} of {source} for row {row.name}"
-        _check_score(where, column.score.format(space=row.space), column)
+        if not row.archived:
+            _check_score(where, column.score.format(space=row.space), column)
     for row in rows.values():
         for column_name in row.published:
             check_choice(f"column published in row {row.name} of {source}", column_name, columns)
@@ -80,8 +81,19 @@ def _experiment(name: str, raw: Any, source: str) -> Experiment:
 
 
 def _check_score(where: str, score: str, column: Column) -> None:
-    """Raise unless lines hold this score; ``unknown.SCORE.SET.MEASURE`` tells samples apart."""
+    """Raise unless lines hold this score.
+
+    ``unknown.SCORE.SET.MEASURE`` tells samples apart; ``later.SIZE.LEARNER.MEASURE`` is of classes
+    that come later, so many at a time.
+    """
     kind, *words = score.split(".")
+    if kind == "later" and len(words) == 3:
+        from torchlace.experiments.later import LEARNERS, MEASURES
+
+        check_count(f"{where}: classes at a time", int(words[0]) if words[0].isdecimal() else 0)
+        check_choice(f"{where}: learner", words[1], LEARNERS)
+        check_choice(f"{where}: measure", words[2], MEASURES)
+        return
     if kind != "unknown" or len(words) != 3:
         check_choice(where, score, line_names())
         return

@@ -105,6 +105,10 @@ def run_cell(task: Task, path: Path) -> int:
 
             root = Path(task.config.root) if task.config.root else None
             unknown_scores(run, task.unknown, device=task.config.device, root=root)
+        if task.later and not task.complete(path.parent):
+            from torchlace.experiments.later import later_scores
+
+            later_scores(run, task.later, device=task.config.device)
     except InterruptedRun as stop:
         print(stop)
         return STOPPED

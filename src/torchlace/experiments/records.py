@@ -109,7 +109,7 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     """The line of a run directory; None if it was never started."""
     run = Run(runs / task.name)
     # What is not examined yet is finished all the same.
-    bare = dataclasses.replace(task, inspect=False, embeddings=(), unknown=())
+    bare = dataclasses.replace(task, inspect=False, embeddings=(), unknown=(), later=())
     state = task_state(bare, runs)
     if state is State.MISSING:
         return None
@@ -145,6 +145,8 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         line["embeddings"] = run.read_json(run.embeddings_path)
     if state is State.DONE and run.unknown_path.exists():
         line["unknown"] = run.read_json(run.unknown_path)["scores"]
+    if state is State.DONE and run.later_path.exists():
+        line["later"] = run.read_json(run.later_path)["scores"]
     return Record(line, str(run.path))
 
 

@@ -22,6 +22,7 @@ FEATURES = "features.safetensors"
 EVALUATION = "evaluation.json"
 EMBEDDINGS = "embeddings.json"
 UNKNOWN = "unknown.json"
+LATER = "later.json"
 ONNX = "model.onnx"
 # What a grid keeps in it.
 LOG = "log.txt"
@@ -32,13 +33,14 @@ LOCK = ".lock"
 
 # What makes up a run on another machine. The result comes last, since it says that all is there.
 TRAVELLING = (
-    *(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, UNKNOWN, RESULT),
+    *(LOG, FAILED, CONFIG, METRICS, CHECKPOINT, WEIGHTS, EVALUATION, EMBEDDINGS, UNKNOWN, LATER),
+    RESULT,
 )
 
 # How the names of files begin that a run trained anew removes, with those that training writes.
 _EVENTS, _EMBEDDING, _SHARED = "events.out.tfevents", "embedding", ".shared-"
 _WRITTEN = (CONFIG, METRICS, CHECKPOINT, WEIGHTS, RESULT, RECORDS)
-_DERIVED = (_EVENTS, _EMBEDDING, FEATURES, EVALUATION, UNKNOWN, ONNX)
+_DERIVED = (_EVENTS, _EMBEDDING, FEATURES, EVALUATION, UNKNOWN, LATER, ONNX)
 # Runs are looked for no deeper than this: what lies there is rather of something else.
 _DEEPEST = 4
 

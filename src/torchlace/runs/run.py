@@ -53,6 +53,7 @@ class Run:
         self.evaluation_path = self.path / files.EVALUATION
         self.embeddings_path = self.path / files.EMBEDDINGS
         self.unknown_path = self.path / files.UNKNOWN
+        self.later_path = self.path / files.LATER
         self.failure_path = self.path / files.FAILED
         self.log_path = self.path / files.LOG
 

@@ -141,7 +141,8 @@ class FeCAM(Rule):
             covariance = covariance + level * identity + rest * (1 - identity)
         deviations = covariance.diagonal().sqrt()
         correlation = covariance / deviations[:, None] / deviations
-        return torch.linalg.cholesky(torch.linalg.pinv(correlation, hermitian=True))
+        factor: Tensor = torch.linalg.cholesky(torch.linalg.pinv(correlation, hermitian=True))
+        return factor
 
 
 class RanPAC(Rule):
@@ -203,8 +204,9 @@ class RanPAC(Rule):
     @staticmethod
     def _solve(products: Tensor, sums: Tensor, ridge: float) -> Tensor:
         ridged = products.clone()
-        ridged.diagonal().add_(ridge)
-        factor, failed = torch.linalg.cholesky_ex(ridged)
-        if failed:
-            return torch.linalg.lstsq(ridged, sums).solution
-        return torch.cholesky_solve(sums, factor)
+        while True:
+            ridged.diagonal().copy_(products.diagonal() + ridge)
+            factor, failed = torch.linalg.cholesky_ex(ridged)
+            if not failed:
+                return torch.cholesky_solve(sums, factor)
+            ridge *= 10  # rounding is larger
