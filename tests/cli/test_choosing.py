@@ -59,11 +59,19 @@ def test_many_images_on_a_gpu_get_the_recipe_for_many(images, device):
     found = choose_network(TrainConfig(data="photos", weight_decay=0.1), OPEN, inputs)
     recipe = read_recipe("strong")
     strong = (images, device) == (20_000, "cuda")
-    assert (found.optimizer, found.cutmix) == (("sgd", 0.5) if strong else ("adam", 0.0))
+    assert (found.optimizer, found.cutmix) == (("muon", 0.5) if strong else ("adam", 0.0))
     assert found.batch_size == (recipe["batch_size"] if strong else 256)
     kept = [name for name in OPEN if name not in ("cutmix", "weight_decay")]
     found = choose_network(TrainConfig(data="photos", weight_decay=0.1), kept, inputs)
     assert (found.cutmix, found.weight_decay) == (0.0, 0.1)
+    fit[12_000:] = []
+    fewer = choose_network(TrainConfig(data="photos"), OPEN, inputs)
+    if device == "cuda" and len(fit) == 12_000:
+        assert fewer.batch_size == 512
+        assert fewer.lr == pytest.approx(recipe["lr"] / 2**0.5)
+    for whole in (TrainConfig(strategy="fsdp"), TrainConfig(optimizer="adam")):
+        open_ = [name for name in OPEN if name != "optimizer" or whole.strategy == "fsdp"]
+        assert choose_network(whole, open_, inputs).optimizer == "adam"
 
 
 class Images(list):
@@ -91,8 +99,12 @@ def test_a_recipe_takes_smaller_batches_of_few_images(tmp_path):
     command = ("train", "--data", "pack.npz", "--recipe", "fast", "--quiet", "--epochs", 1)
     assert torchlace(*command, "--run", "run", folder=tmp_path).code == 0
     chosen = settings(tmp_path)
-    assert (chosen.batch_size, chosen.lr) == (16, pytest.approx(0.3 * 16 / 512))
-    assert chosen.optimizer == "sgd"
+    assert (chosen.batch_size, chosen.lr) == (16, pytest.approx(0.02 / 8))
+    assert chosen.optimizer == "muon"
+    other = (*command, "--optimizer", "sgd", "--run", "other")
+    refused = torchlace(*other, folder=tmp_path)
+    assert "0.02, is for muon: give --lr with --optimizer sgd" in refused.err
+    assert torchlace(*other, "--lr", 0.1, folder=tmp_path).code == 0
     given = ("--batch-size", 64, "--lr", 0.1, "--run", "run", "--overwrite")
     assert torchlace(*command, *given, folder=tmp_path).code == 0
     assert (settings(tmp_path).batch_size, settings(tmp_path).lr) == (64, 0.1)
@@ -147,10 +159,11 @@ def test_measuring_changes_nothing_and_python_chooses_only_where_asked(tmp_path)
 
 @pytest.mark.parametrize("images", [1, 7, 8, 120, 127, 128, 432, 4095, 4096, 10**6])
 def test_an_epoch_has_steps_enough(images):
-    batch = batch_for(images)
-    assert 8 <= batch <= 256
-    assert batch == 8 or images // batch >= 16
-    assert batch == 256 or images // (2 * batch) < 16
+    for most in (256, 1024):
+        batch = batch_for(images, most)
+        assert 8 <= batch <= most
+        assert batch == 8 or images // batch >= 16
+        assert batch == most or images // (2 * batch) < 16
 
 
 def test_epochs_end_in_minutes():

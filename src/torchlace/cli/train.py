@@ -29,7 +29,7 @@ from torchlace.cli.common import (
 from torchlace.cli.progress import reporting
 from torchlace.runs.config import TrainConfig
 from torchlace.runs.files import CONFIG
-from torchlace.runs.recipes import NAMES, read_recipe
+from torchlace.runs.recipes import NAMES, read_recipe, with_recipe
 
 RECIPE = typer.Option(
     help=f"{', '.join(NAMES)} or a YAML file of settings; options given here win.",
@@ -118,7 +118,7 @@ def train(
                 "to hold into one file"
             )
         asked = {*given}
-        given = {**(read_recipe(recipe) if recipe else {}), **given}
+        given = with_recipe(recipe, given) if recipe else given
         chosen = TrainConfig.from_yaml(config, **given) if config else TrainConfig.from_dict(given)
         settled = {*given, *(read_yaml(config)[0] if config else ())}
         # A recipe's batches are for many images: fewer images get smaller ones.

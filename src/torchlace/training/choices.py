@@ -29,7 +29,7 @@ OPEN = (
 )
 # From so many images on, a network that a GPU trains from nothing gets the recipe for many.
 _MANY, _RECIPE = 10_000, "strong"
-_FEWEST_STEPS, _SMALLEST_BATCH, _LARGEST_BATCH = 16, 8, 256
+_FEWEST_STEPS, _SMALLEST_BATCH = 16, 8
 # Seconds that all epochs may take on a CPU.
 _SECONDS = 180
 # Epochs on a GPU, and bounds of those on a CPU; so many steps teach enough, whatever they take.
@@ -61,13 +61,7 @@ def left_open(
 def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs) -> TrainConfig:
     """The settings with a batch, a backbone and a schedule that suit the images and the device."""
     chosen: dict[str, Any] = {}
-    on_gpu = inputs.fit.device.type == "cuda"
-    if "batch_size" in choose:
-        fewer = batch_for(len(inputs.fit))
-        # What the settings say, where the images are enough for it.
-        chosen["batch_size"] = fewer if fewer < _LARGEST_BATCH else config.batch_size
-        if "lr" in choose and "schedule" not in choose:  # of a recipe, for batches of its size
-            chosen["lr"] = config.lr * min(chosen["batch_size"] / config.batch_size, 1)
+    images, on_gpu = len(inputs.fit), inputs.fit.device.type == "cuda"
     if "backbone" in choose:
         # small-cnn has neither weights nor batch normalisation.
         more = config.pretrained or config.background_norm or config.norm_batches
@@ -75,14 +69,25 @@ def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs)
         if "pretrained" in choose and on_gpu:
             chosen["pretrained"] = weights_here("resnet18")
     fresh = not chosen.get("pretrained", config.pretrained)
-    if on_gpu and "backbone" in choose and fresh and len(inputs.fit) >= _MANY:
-        recipe = read_recipe(_RECIPE)
+    # The rate and the decay of a recipe are for its optimiser, which takes whole matrices.
+    whole = {"backbone", "optimizer"} <= {*choose} and config.strategy != "fsdp"
+    by_recipe = "schedule" not in choose
+    if on_gpu and fresh and whole and images >= _MANY:
+        recipe, by_recipe = read_recipe(_RECIPE), True
         chosen |= {name: recipe[name] for name in choose if name in recipe}
     elif "schedule" in choose:
         chosen["schedule"] = "one-cycle"
-        if "lr" in choose and fresh and config.optimizer != "sgd":
+        if "lr" in choose and fresh and config.optimizer in ("adam", "adamw"):
             chosen["lr"] = _PEAK
-    return dataclasses.replace(config, **chosen)
+    config = dataclasses.replace(config, **chosen)
+    if "batch_size" not in choose:
+        return config
+    batch, lr = batch_for(images, config.batch_size), config.lr
+    if by_recipe and "lr" in choose:
+        # Of a recipe, for batches of its size: SGD's goes with them, others' with the square root.
+        share = batch / config.batch_size
+        lr *= share if config.optimizer == "sgd" else share**0.5
+    return dataclasses.replace(config, batch_size=batch, lr=lr)
 
 
 def choose_epochs(
@@ -106,15 +111,15 @@ def choose_epochs(
     return dataclasses.replace(config, epochs=epochs, patience=patience), seconds
 
 
-def batch_for(images: int) -> int:
-    """How many images a step takes: a power of two from 8 to 256 that makes 16 steps an epoch.
+def batch_for(images: int, most: int) -> int:
+    """How many images a step takes: ``most``, or a power of two that makes 16 steps an epoch.
 
     Example:
-        >>> batch_for(100), batch_for(432), batch_for(50_000)
+        >>> batch_for(100, 256), batch_for(432, 256), batch_for(50_000, 256)
         (8, 16, 256)
     """
     steps = max(images // _FEWEST_STEPS, 1)
-    return min(max(1 << (steps.bit_length() - 1), _SMALLEST_BATCH), _LARGEST_BATCH)
+    return min(max(1 << (steps.bit_length() - 1), _SMALLEST_BATCH), most)
 
 
 def weights_here(name: str) -> bool:

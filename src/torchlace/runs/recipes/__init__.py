@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from torchlace._text import setting
 from torchlace._values import check_choice
 from torchlace._yaml import read_yaml_text
 from torchlace.runs.readers import read_yaml
@@ -26,3 +27,23 @@ def read_recipe(name: str) -> dict[str, Any]:
     text = (files(__name__) / f"{name}.yaml").read_text("utf-8")
     found: dict[str, Any] = read_yaml_text(text, f"the recipe {name}")
     return found
+
+
+def with_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe, where those that are given beside it win.
+
+    Another optimiser than the recipe's needs a learning rate of its own: one is refused without.
+
+    Example:
+        >>> with_recipe("fast", {"epochs": 1})["epochs"]
+        1
+    """
+    recipe = read_recipe(name)
+    used = recipe.get("optimizer", given.get("optimizer"))
+    if given.get("optimizer", used) != used and "lr" in recipe and "lr" not in given:
+        raise ValueError(
+            f"the learning rate of the recipe {name}, {recipe['lr']:g}, is for {used}: give "
+            f"{setting('lr')} with {setting('optimizer', given['optimizer'])}, and perhaps "
+            f"{setting('weight_decay')}"
+        )
+    return {**recipe, **given}
