@@ -10,7 +10,7 @@ from training.processes import watched
 from training.rewriting import rewrite_json
 
 from torchlace.evaluation import measures
-from torchlace.evaluation.verdict import verdict
+from torchlace.evaluation.scores import verdict
 from torchlace.training import Run
 
 

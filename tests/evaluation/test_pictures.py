@@ -5,12 +5,12 @@ import pytest
 import torch
 from evaluation.runs import copied, trained
 
-from torchlace.evaluation import check_method, inspect, layouts, picture, pictures
+from torchlace.evaluation import check_method, inspect, picture, pictures
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    real, seen = layouts.layout, []
+    real, seen = pictures.layout, []
 
     def counted(points, *arguments, **options):
         seen.append(len(points))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from torchlace.evaluation import silhouette, silhouette_samples, silhouette_score
+from torchlace.evaluation import clusters, silhouette_samples, silhouette_score
 
 METRICS = ["euclidean", "cosine"]
 
@@ -46,8 +46,8 @@ def test_it_is_that_of_scikit_learn(shape, options, metric, device):
 def test_blocks_don_t_show(classes, together, metric, monkeypatch):
     points, labels = cloud(500, 6, classes)
     whole = silhouette_samples(points, labels, metric=metric)
-    monkeypatch.setattr(silhouette, "_ROWS", 64)
-    monkeypatch.setattr(silhouette, "_ENTRIES", 64 * len(labels.unique()) * together)
+    monkeypatch.setattr(clusters, "_ROWS", 64)
+    monkeypatch.setattr(clusters, "_ENTRIES", 64 * len(labels.unique()) * together)
     parts = silhouette_samples(points, labels, metric=metric)
     assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
 

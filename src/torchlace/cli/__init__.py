@@ -15,17 +15,7 @@ try:
     from typer.core import TyperGroup
 
     from torchlace._text import shown
-    from torchlace.cli import (
-        compare,
-        data,
-        detect,
-        evaluate,
-        export,
-        predict,
-        report,
-        reproduce,
-        train,
-    )
+    from torchlace.cli import data, detect, predict, reproduce, runs, train
     from torchlace.cli.common import (
         Command,
         importing,
@@ -87,11 +77,11 @@ app = _App(
 )
 _COMMANDS: dict[str, Any] = {
     "train": train.train,
-    "evaluate": evaluate.evaluate,
-    "compare": compare.compare,
+    "evaluate": runs.evaluate,
+    "compare": runs.compare,
     "predict": predict.predict,
-    "report": report.report,
-    "export": export.export,
+    "report": runs.report,
+    "export": runs.export,
     "detect": detect.detect,
     "heads": train.heads,
     "config": train.config,

@@ -36,6 +36,8 @@ _WIDEST = 1_000_000
 _LONGEST_WORD = 24
 IMPORT = "FILE.py or a module that registers heads, data sets and the like; repeatable."
 Imports = Annotated[list[str] | None, typer.Option("--import", help=IMPORT)]
+Device = Annotated[str, typer.Option(help="cpu, cuda or auto")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PACKAGE = Path(__file__).parents[1]
 
 

@@ -11,6 +11,7 @@ from torchlace._text import counted
 from torchlace.cli.common import (
     DATA,
     Command,
+    Json,
     among,
     importing,
     number,
@@ -31,7 +32,6 @@ Root = Annotated[
     Path | None,
     typer.Option(help="Where packs live", show_default="$TORCHLACE_DATA or ~/.cache/torchlace"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on without image files that can't be read.")
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors, say
+from torchlace.cli.common import Device, plain_errors, say
 from torchlace.cli.progress import reporting
 
 
@@ -50,7 +50,7 @@ def detect(
     threshold: Annotated[
         str, typer.Option(help="cfar (by theory), empirical (counted) or auto")
     ] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Find a spectrum, or anomalies, in a hyperspectral image."""
     with plain_errors():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchlace._text import counted
-from torchlace.cli.common import plain_errors, print_json, print_table, say
+from torchlace.cli.common import Device, Json, plain_errors, print_json, print_table, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,11 +33,11 @@ def predict(
         ),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Where packs of data lie.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto",
+    device: Device = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Go on without images that can't be read.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Classify images with a trained run: top classes and their probabilities."""

@@ -19,6 +19,7 @@ from torchlace._files import write_whole
 from torchlace._text import counted
 from torchlace._values import check_choice
 from torchlace.cli.common import (
+    Device,
     Imports,
     experiments,
     plain_errors,
@@ -72,7 +73,7 @@ def reproduce(
     ] = False,
     jobs: Annotated[int, Option(min=1, help="Runs at a time on each device.")] = 1,
     engine: Annotated[str, Option(help="local or ray")] = "local",
-    device: Annotated[str, Option(help="cpu, cuda or auto")] = "auto",
+    device: Device = "auto",
     compile: Annotated[
         bool, Option("--compile", help="Compile the backbones by torch.compile.")
     ] = False,

@@ -19,6 +19,7 @@ from torchlace.cli.common import (
     HEADS,
     IMPORT,
     Imports,
+    Json,
     among,
     plain_errors,
     print_json,
@@ -99,7 +100,7 @@ def train(
         bool, typer.Option("--overwrite", help="Train a finished run anew.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Train a classifier; the same command again resumes an unfinished run."""

@@ -7,12 +7,13 @@ from torchlace.evaluation.clusters import (
     effective_rank,
     fisher_score,
     kmeans,
+    silhouette_samples,
+    silhouette_score,
 )
 from torchlace.evaluation.geometry import angle_scores, signature_angles, whitening_scores
 from torchlace.evaluation.inspection import Inspection, inspect
-from torchlace.evaluation.layouts import layout
 from torchlace.evaluation.measures import Measure, measures, register
-from torchlace.evaluation.pictures import Picture, check_method, picture
+from torchlace.evaluation.pictures import Picture, check_method, layout, picture
 from torchlace.evaluation.scores import (
     brier_score,
     calibration_scores,
@@ -22,7 +23,6 @@ from torchlace.evaluation.scores import (
     expected_calibration_error,
     reliability_bins,
 )
-from torchlace.evaluation.silhouette import silhouette_samples, silhouette_score
 from torchlace.evaluation.unknown import guard, unknown_scores
 
 __all__ = [

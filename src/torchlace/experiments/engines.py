@@ -18,7 +18,7 @@ from torchlace._device import no_device
 from torchlace._text import setting
 from torchlace._values import check_choice, check_count
 from torchlace.data import KNOWN, MissingDataError, data_root, whole_source
-from torchlace.evaluation.layouts import require_method
+from torchlace.evaluation.pictures import require_method
 from torchlace.experiments.cells import Task
 from torchlace.experiments.process import CellProcess
 

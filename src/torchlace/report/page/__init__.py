@@ -13,7 +13,7 @@ from typing import Any, get_args
 import torchlace
 from torchlace._checks import check_choice, check_count
 from torchlace._reporter import Reporter
-from torchlace.evaluation.layouts import Method
+from torchlace.evaluation.pictures import Method
 from torchlace.report.page import sentences, tables
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchlace._reporter import Reporter
-from torchlace.evaluation.layouts import Method
+from torchlace.evaluation.pictures import Method
 from torchlace.experiments.tables import deviation
 from torchlace.runs import RunError, TrainConfig
 from torchlace.runs.config import EXECUTION
