@@ -1,4 +1,4 @@
-"""What is found by its name, and loaded only then: heads, data sets, ..., and names of packages."""
+"""What is found by its name, and loaded only then: heads, data sets, ..., packages, their names."""
 
 from __future__ import annotations
 
@@ -96,6 +96,14 @@ def registered(registry: Registry[Any], name: str, thing: Any) -> Callable[[Any]
     if thing is None:
         return functools.partial(registry.register, name)
     return registry.register(name, thing)
+
+
+def required(module: str, advice: str) -> Any:
+    """A module that only some need; an ImportError that begins with the advice where it lacks."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{advice} ({error})") from error
 
 
 def lazy_names(

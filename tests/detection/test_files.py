@@ -8,7 +8,7 @@ import spectral.io.envi as envi
 from detection.scenes import scene
 
 from torchlace.detection import open_cube
-from torchlace.detection.files import read_targets
+from torchlace.detection.targets import read_targets
 
 
 def read_cube(path):

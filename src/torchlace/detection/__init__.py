@@ -7,9 +7,8 @@ except ImportError as error:
         "torchlace.detection needs scikit-learn: pip install 'torchlace[estimators]'"
     ) from error
 
-from torchlace.detection.cubes import Cube
+from torchlace.detection.cubes import Cube, open_cube
 from torchlace.detection.detectors import ACEDetector, RXDetector, SMFDetector
-from torchlace.detection.formats import open_cube
 from torchlace.detection.multiple_instance import MIACE, MISMF
 from torchlace.detection.null import (
     ace_false_alarm,
@@ -17,9 +16,17 @@ from torchlace.detection.null import (
     rx_threshold,
     smf_threshold,
 )
-from torchlace.detection.open_set import OpenSet, conformal_threshold, samples_needed
+from torchlace.detection.open_set import OpenSet
 from torchlace.detection.scores import SCORES, Score
-from torchlace.detection.separation import aupr, auroc, fpr_at_recall, separation, separations
+from torchlace.detection.separation import (
+    aupr,
+    auroc,
+    conformal_threshold,
+    fpr_at_recall,
+    samples_needed,
+    separation,
+    separations,
+)
 
 __all__ = [
     "MIACE",

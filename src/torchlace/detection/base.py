@@ -25,9 +25,8 @@ from torchlace.detection.background import (
     strips_of,
     whitening,
 )
-from torchlace.detection.inputs import read_pixels
 from torchlace.detection.pixels import Block, Pixels, is_lazy
-from torchlace.detection.scoring import score_blocks
+from torchlace.detection.scoring import read_pixels, score_blocks
 from torchlace.detection.tasks import largest, map_scores, sum_chunks
 from torchlace.detection.window import Window, ring_size
 

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from sklearn.utils import _safe_indexing, gen_batches
+from sklearn.utils.validation import _num_samples, check_is_fitted
+from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace._sklearn import Array, as_array, fit_anew
+from torchlace._sklearn import Array, as_array, fit_anew, refuse_masked
 from torchlace._text import listed
-from torchlace.detection.outputs import Output, run
 from torchlace.detection.scores import SCORES, spread
-from torchlace.detection.separation import separation
+from torchlace.detection.separation import conformal_threshold, samples_needed, separation
+from torchlace.heads import Head
+from torchlace.models import predict
 
 # So many times as far from the mean as the farthest sample that was learned from is absurd.
 _ABSURD = 2.0
 # All absurd scores lie between twice this and this.
 _LOWEST = -1e300
+
+
+class Output(NamedTuple):
+    """What a model says of samples: features, (N, d), logits, (N, C), and labels, (N,)."""
+
+    features: Array
+    logits: Array
+    labels: Array
+
+    def take(self, part: Array) -> Output:
+        """Some of the samples."""
+        return Output(*(values[part] for values in self))
 
 
 @dataclass(eq=False, repr=False)
@@ -108,9 +122,9 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
             others = self._run(train[0])
             self._learn(others, self._groups(others, train[1]))
         scores = self._score(output)
-        parts = (
-            [scores[groups == each] for each in np.unique(groups)] if self.per_class else [scores]
-        )
+        parts = [scores]
+        if self.per_class:
+            parts = [scores[groups == each] for each in np.unique(groups)]
         self.threshold_ = min(conformal_threshold(part, self.false_rejection) for part in parts)
 
     def score_samples(self, X: Any) -> Array:
@@ -146,14 +160,15 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         }
 
     def _run(self, X: Any) -> Output:
-        return run(self.model, X, self.batch_size, probable=self.score == "max-softmax")
+        return _run_model(self.model, X, self.batch_size, probable=self.score == "max-softmax")
 
     def __sklearn_clone__(self) -> Self:
         # scikit-learn would clone an estimator without what it was fitted to.
         params = self.get_params(deep=False)
-        frozen = isinstance(self.model, (nn.Module, FrozenEstimator))
-        if not frozen and hasattr(self.model, "fit") and _is_fitted(self.model):
-            params["model"] = FrozenEstimator(self.model)
+        if hasattr(self.model, "fit") and not isinstance(self.model, (nn.Module, FrozenEstimator)):
+            with suppress(NotFittedError):
+                check_is_fitted(self.model)
+                params["model"] = FrozenEstimator(self.model)
         clone: Self = super(OpenSet, type(self)(**params)).__sklearn_clone__()
         return clone
 
@@ -225,44 +240,62 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         return torch.where(near >= 1, scores, absurd).numpy()
 
 
-def _is_fitted(model: Any) -> bool:
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        return False
-    return True
+def _run_model(model: Any, X: Any, batch_size: int, *, probable: bool = False) -> Output:
+    """Features and logits in double precision, and labels, of samples as the model takes them.
 
-
-def conformal_threshold(scores: npt.ArrayLike, rate: float) -> float:
-    """The score that a new one of the same kind falls below with a chance of at most ``rate``.
-
-    It is the ⌊(n + 1)·rate⌋-th of n from below: a new score is as likely to fall into each of the
-    n + 1 gaps between them, whatever the distribution (split conformal prediction).
-
-    Example:
-        >>> conformal_threshold([0.3, 0.1, 0.2, 0.4], rate=0.4)
-        0.2
+    With ``probable`` logits are the logarithms of ``predict_proba``, of an estimator that has it.
     """
-    values = np.sort(np.asarray(scores, dtype=np.float64))
-    rank = _rank(len(values), rate)
-    if rank < 1:
-        raise ValueError(
-            f"a rate of {rate:g} needs {samples_needed(rate)} scores or more, got {len(values)}"
+    refuse_masked(X, "X")
+    if isinstance(model, nn.Module):
+        found = _run_module(model, X, batch_size)
+    else:
+        found = _run_estimator(model, X, batch_size, probable)
+    if not (np.isfinite(found.features).all() and np.isfinite(found.logits).all()):
+        raise ValueError("features or logits hold NaN or infinite values: look at the samples")
+    return found
+
+
+def _run_module(model: nn.Module, X: Any, batch_size: int) -> Output:
+    samples = X if isinstance(X, Tensor) else np.asarray(X)
+    if isinstance(samples, np.ndarray) and samples.dtype.kind not in "biuf":
+        raise TypeError(
+            f"X must be an array or tensor of samples, all of one shape, got {type(X).__name__}"
         )
-    return float(values[rank - 1])
+    samples = torch.as_tensor(samples)
+    if not (isinstance(model, Head) or samples.is_floating_point()):
+        raise TypeError(
+            f"images must be floating point and prepared as for training, got {samples.dtype}: of "
+            "a trained run, load_run(path).prepare(images); if the network prepares them itself, "
+            "images.float()"
+        )
+    found = predict(model, samples.split(batch_size))
+    features, logits = (values.double().cpu().numpy() for values in found)
+    return Output(features, logits, logits.argmax(1))
 
 
-def samples_needed(rate: float) -> int:
-    """How many samples a promise of this rate takes.
+def _run_estimator(model: Any, X: Any, batch_size: int, probable: bool) -> Output:
+    probable = probable and hasattr(model, "predict_proba")
+    if not (probable or hasattr(model, "decision_function")):
+        raise TypeError(
+            f"{type(model).__name__} has no decision_function; give a torchlace.Classifier, a "
+            "head, or a classifier such as LACEClassifier"
+        )
+    # Of no samples there is a batch too, which the model refuses in its own words.
+    count = max(_num_samples(X), 1)
+    parts = [
+        _ask(model, _safe_indexing(X, batch) if batch_size < count else X, probable)
+        for batch in gen_batches(count, batch_size)
+    ]
+    return Output(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
-    Example:
-        >>> samples_needed(0.05)
-        19
-    """
-    count = max(math.ceil(1 / check_number("rate", rate, 0, 1)) - 2, 1)
-    return count if _rank(count, rate) else count + 1
 
-
-def _rank(count: int, rate: float) -> int:
-    # A hair more, so that 0.07 of 100 is 7.
-    return math.floor((count + 1) * rate * (1 + 1e-12))
+def _ask(model: Any, X: Any, probable: bool) -> Output:
+    ask = model.predict_proba if probable else model.decision_function
+    logits = np.asarray(ask(X), dtype=np.float64)
+    if probable:
+        logits = np.log(np.maximum(logits, np.finfo(np.float64).tiny))
+    elif logits.ndim == 1:
+        # Two classes: what one gains the other loses.
+        logits = np.stack([-logits, logits], axis=1) / 2
+    features = model.transform(X) if hasattr(model, "transform") else X
+    return Output(np.asarray(features, dtype=np.float64), logits, np.asarray(model.predict(X)))

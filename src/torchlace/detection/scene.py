@@ -19,13 +19,12 @@ from torchlace._sklearn import Array, fit_anew
 from torchlace._text import listed, setting
 from torchlace._values import check_choice
 from torchlace.detection.base import Detector
-from torchlace.detection.cubes import Cube
+from torchlace.detection.cubes import Cube, map_npy, open_cube
 from torchlace.detection.detectors import ACEDetector, RXDetector, SMFDetector
-from torchlace.detection.files import draw_scores, read_targets
-from torchlace.detection.formats import map_npy, open_cube
 from torchlace.detection.journal import Journal
 from torchlace.detection.pixels import BandError, Pixels
 from torchlace.detection.scoring import score_blocks
+from torchlace.detection.targets import read_targets
 
 _DETECTORS: dict[str, Any] = {"ace": ACEDetector, "smf": SMFDetector}
 
@@ -61,7 +60,7 @@ def detect_in_file(
 
     Args:
         cube: as :func:`~torchlace.detection.open_cube` takes it.
-        target: spectra as :func:`~torchlace.detection.files.read_targets` takes them.
+        target: spectra as :func:`~torchlace.detection.targets.read_targets` takes them.
         out: where the scores go, .npy.
         png: where a map of the scores goes, .png.
         drop_bands: bands to leave out of cube and target, counted from 0: ``"104-113,148-166"``.
@@ -114,7 +113,7 @@ def detect_in_file(
     planes = scores.reshape(*source.shape[:-1], -1)
     limits = np.broadcast_to(limits, (*limits.shape[:-1], planes.shape[-1]))
     if png is not None:
-        figure = draw_scores(planes, limits, detector)
+        figure = _draw(planes, limits, detector)
         write_whole(png, lambda file: figure.savefig(file, format="png"))
     return Detected(planes, limits, empty)
 
@@ -122,7 +121,11 @@ def detect_in_file(
 def _search(cube: Cube, detector: Detector, journal: Journal) -> tuple[Array, int]:
     """Write the scores; the thresholds, and the number of pixels without data."""
     pixels = Pixels(cube)
-    fit_anew(detector, lambda fitted: _fit(fitted, cube, journal))
+
+    def learn(fitted: Detector) -> None:
+        fitted._fit(cube, journal.background)
+
+    fit_anew(detector, learn)
     known = detector._background_size(pixels)
     if detector._counts():
         detector._check_countable(known)
@@ -139,8 +142,33 @@ def _search(cube: Cube, detector: Detector, journal: Journal) -> tuple[Array, in
     return limits, pixels.height * pixels.width - known
 
 
-def _fit(detector: Detector, cube: Cube, journal: Journal) -> None:
-    detector._fit(cube, journal.background)
+def _draw(planes: Array, limits: Array, name: str) -> Any:
+    """A figure of the scores, (H, W, K), one map for each target, with what was found marked.
+
+    Limits are those of the targets, (K,), or of columns and targets, (W, K).
+    """
+    from matplotlib.figure import Figure
+
+    height, width, count = planes.shape
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(5 * columns, 4.5 * rows * min(max(height / width, 0.4), 2)))
+    figure.set_layout_engine("constrained")
+    for number in range(count):
+        plane, limit = planes[..., number], limits[..., number]
+        axes = figure.add_subplot(rows, columns, number + 1)
+        low, high = np.nanquantile(plane, [0.001, 0.999])
+        drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+        found = np.argwhere(plane > limit)
+        figure.colorbar(drawn, ax=axes, extend="both")
+        # More marks than that would hide the map.
+        if len(found) <= plane.size // 50:
+            style: dict[str, Any] = {"facecolors": "none", "edgecolors": "red", "linewidths": 0.8}
+            axes.scatter(found[:, 1], found[:, 0], 40, **style)
+        label = f"{name} {number + 1}" if count > 1 else name
+        above = f"{limit:.3g}" if limit.ndim == 0 else "their columns' limits"
+        axes.set_title(f"{label}: {len(found)} pixels above {above}")
+    return figure
 
 
 def _check_output(name: str, path: Path, suffix: str, *inputs: Path | None) -> None:

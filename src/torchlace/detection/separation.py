@@ -1,4 +1,4 @@
-"""How well scores tell samples of known classes from others."""
+"""How well scores tell samples of known classes from others, and where to draw the line."""
 
 from __future__ import annotations
 
@@ -105,6 +105,41 @@ def separations(
             for place, samples in unknown.items()
         }
     return found
+
+
+def conformal_threshold(scores: npt.ArrayLike, rate: float) -> float:
+    """The score that a new one of the same kind falls below with a chance of at most ``rate``.
+
+    It is the ⌊(n + 1)·rate⌋-th of n from below: a new score is as likely to fall into each of the
+    n + 1 gaps between them, whatever the distribution (split conformal prediction).
+
+    Example:
+        >>> conformal_threshold([0.3, 0.1, 0.2, 0.4], rate=0.4)
+        0.2
+    """
+    values = np.sort(np.asarray(scores, dtype=np.float64))
+    rank = _rank(len(values), rate)
+    if rank < 1:
+        raise ValueError(
+            f"a rate of {rate:g} needs {samples_needed(rate)} scores or more, got {len(values)}"
+        )
+    return float(values[rank - 1])
+
+
+def samples_needed(rate: float) -> int:
+    """How many samples a promise of this rate takes.
+
+    Example:
+        >>> samples_needed(0.05)
+        19
+    """
+    count = max(math.ceil(1 / check_number("rate", rate, 0, 1)) - 2, 1)
+    return count if _rank(count, rate) else count + 1
+
+
+def _rank(count: int, rate: float) -> int:
+    # A hair more, so that 0.07 of 100 is 7.
+    return math.floor((count + 1) * rate * (1 + 1e-12))
 
 
 def _judged(name: str, samples: Samples, learned: Any) -> npt.NDArray[np.float64]:

@@ -7,7 +7,6 @@ import json
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
+from torchlace._registry import required
 from torchlace._reporter import Reporter
 from torchlace.data import stratified_split
 from torchlace.evaluation.clusters import threads_like_torch
@@ -152,7 +152,7 @@ def layout(
     if metric == "cosine":
         rows = unit(rows)
     with threads_like_torch():
-        package = _package(method)
+        package = required(*_PACKAGES[method])
         placed = _METHODS[method](package, rows.numpy(), dim, seed, metric, progress)
     result = torch.from_numpy(np.array(placed, dtype=np.float32))
     if sphere:
@@ -275,11 +275,3 @@ _PACKAGES = {
     "pca": ("sklearn", "PCA needs scikit-learn: pip install 'torchlace[train]'"),
     "umap": ("umap", "UMAP needs umap-learn: pip install umap-learn"),
 }
-
-
-def _package(method: Method) -> Any:
-    module, advice = _PACKAGES[method]
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"{advice} ({error})") from error

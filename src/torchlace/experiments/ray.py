@@ -11,12 +11,12 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Sequence
-from importlib import import_module
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
 
 from torchlace._files import write_whole
+from torchlace._registry import required
 from torchlace.experiments.cells import Task
 from torchlace.experiments.process import STOPPED, CellProcess
 from torchlace.runs import Run
@@ -47,11 +47,7 @@ class RayEngine:
         self.ours = False
 
     def __enter__(self) -> Self:
-        try:
-            self.ray: Any = import_module("ray")
-        except ImportError as error:
-            raise ImportError("the ray engine needs pip install 'torchlace[ray]'") from error
-        ray = self.ray
+        ray = self.ray = required("ray", "the ray engine needs pip install 'torchlace[ray]'")
         if not ray.is_initialized():
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
             self.ours = True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
 import torchlace
 from torchlace._checks import check_choice, check_count
+from torchlace._registry import required
 from torchlace._reporter import Reporter
 from torchlace.evaluation.pictures import Method
 from torchlace.report.page import sentences, tables
@@ -208,9 +208,5 @@ def _asset(name: str) -> str:
 
 
 def _required(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"the page needs {module.partition('.')[0]}: pip install 'torchlace[report]'"
-        ) from error
+    advice = f"the page needs {module.partition('.')[0]}: pip install 'torchlace[report]'"
+    return required(module, advice)

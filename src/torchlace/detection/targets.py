@@ -1,16 +1,15 @@
-"""Target spectra from files, and maps of scores for them."""
+"""Target spectra from files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from torchlace._sklearn import Array
-from torchlace.detection.formats import map_npy
+from torchlace.detection.cubes import map_npy
 
 
 def read_targets(path: Path | str, bands: int) -> Array:
@@ -45,35 +44,6 @@ def read_targets(path: Path | str, bands: int) -> Array:
             f"line of {bands} numbers, as many as the cube has bands, for each target{hint}"
         )
     return table[0] if len(table) == 1 else table
-
-
-def draw_scores(planes: Array, limits: Array, name: str) -> Any:
-    """A figure of the scores, (H, W, K), one map for each target, with what was found marked.
-
-    Limits are those of the targets, (K,), or of columns and targets, (W, K).
-    """
-    from matplotlib.figure import Figure
-
-    height, width, count = planes.shape
-    columns = min(count, 3)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(5 * columns, 4.5 * rows * min(max(height / width, 0.4), 2)))
-    figure.set_layout_engine("constrained")
-    for number in range(count):
-        plane, limit = planes[..., number], limits[..., number]
-        axes = figure.add_subplot(rows, columns, number + 1)
-        low, high = np.nanquantile(plane, [0.001, 0.999])
-        drawn = axes.imshow(plane, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-        found = np.argwhere(plane > limit)
-        figure.colorbar(drawn, ax=axes, extend="both")
-        # More marks than that would hide the map.
-        if len(found) <= plane.size // 50:
-            style: dict[str, Any] = {"facecolors": "none", "edgecolors": "red", "linewidths": 0.8}
-            axes.scatter(found[:, 1], found[:, 0], 40, **style)
-        label = f"{name} {number + 1}" if count > 1 else name
-        above = f"{limit:.3g}" if limit.ndim == 0 else "their columns' limits"
-        axes.set_title(f"{label}: {len(found)} pixels above {above}")
-    return figure
 
 
 def _read_text(path: Path) -> Array:
