@@ -21,7 +21,7 @@ from torchlace.data import (
     load_data,
 )
 from torchlace.data import decode as decoding
-from torchlace.data.files import list_csv
+from torchlace.data.listing import list_csv
 
 
 def saved(tmp_path, picture, name="a.png", **options):

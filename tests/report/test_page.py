@@ -15,7 +15,7 @@ from training.rewriting import rewrite_settings
 
 from torchlace._reporter import Reporter
 from torchlace.report import write_report
-from torchlace.report.page.payload import UNIT
+from torchlace.report.page.drawing import UNIT
 from torchlace.training import Run, RunError
 
 

@@ -9,14 +9,13 @@ from torchlace import _values
 from torchlace._registry import Registry, registered
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.clock import advance, refreshing
+from torchlace.backgrounds.estimated import Total, Within
 from torchlace.backgrounds.learned import Learned, LearnedLowRank
 from torchlace.backgrounds.low_rank import LowRank, LowRankTotal
 from torchlace.backgrounds.norm import BackgroundNorm
 from torchlace.backgrounds.one_vs_all import LearnedOneVsAll, OneVsAll
 from torchlace.backgrounds.one_vs_one import LearnedOneVsOne, OneVsOne
 from torchlace.backgrounds.running import Running
-from torchlace.backgrounds.total import Total
-from torchlace.backgrounds.within import Within
 
 __all__ = [
     "Background",

@@ -9,9 +9,12 @@ from torch import Tensor
 
 from torchlace._checks import check_count, check_number
 from torchlace._torch import constant_when_compiled
+from torchlace.backgrounds.estimated import (
+    LEAST_SHRINKAGE,
+    ClassMomentsBackground,
+    MomentsBackground,
+)
 from torchlace.backgrounds.running import Running
-from torchlace.backgrounds.total import LEAST_SHRINKAGE, MomentsBackground
-from torchlace.backgrounds.within import ClassMomentsBackground
 from torchlace.functional import cholesky, empty_class_moments, empty_moments
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchlace._checks import check_count
 from torchlace._values import check_options
 from torchlace.backgrounds.base import Background
-from torchlace.backgrounds.total import Total
+from torchlace.backgrounds.estimated import Total
 
 
 class BackgroundNorm(nn.Module):

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
+from torchlace.backgrounds.estimated import Within
 from torchlace.backgrounds.learned import DiagonalPlusFactor
-from torchlace.backgrounds.within import Within
 from torchlace.functional import cholesky, unit
 from torchlace.functional.geometry import negligible
 

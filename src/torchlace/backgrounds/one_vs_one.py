@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from torchlace._precision import compute_dtype, widened
 from torchlace.backgrounds.base import ClasswiseBackground
+from torchlace.backgrounds.estimated import Shrinkage, Shrunk
 from torchlace.backgrounds.learned import LearnedMean
-from torchlace.backgrounds.total import Shrinkage, Shrunk
 from torchlace.functional import empty_moments, unit
 from torchlace.functional.targets import Targets, shares
 

@@ -5,7 +5,6 @@ From a source (:mod:`~torchlace.data.sources`: a name, a pack, a folder or CSV o
 demand. Transforms augment and normalise them for the network.
 """
 
-from torchlace.data.batches import image_batches
 from torchlace.data.check import CheckReport, check_data, contact_sheet
 from torchlace.data.decode import (
     BadImage,
@@ -14,10 +13,17 @@ from torchlace.data.decode import (
     MissingDataError,
     decode_image,
 )
-from torchlace.data.files import image_files
+from torchlace.data.files import FileImages
 from torchlace.data.first import first_classes, whole_source
-from torchlace.data.images import FileImages, ImageData, Images, MemoryImages, stratified_split
+from torchlace.data.images import (
+    ImageData,
+    Images,
+    MemoryImages,
+    image_batches,
+    stratified_split,
+)
 from torchlace.data.importing import fetch_data, import_data
+from torchlace.data.listing import image_files
 from torchlace.data.load import load_data
 from torchlace.data.mixing import Mixing
 from torchlace.data.packs import data_root, read_pack, write_pack

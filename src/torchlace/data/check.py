@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from torchlace._files import write_whole
 from torchlace._text import counted, listed, shown
@@ -15,9 +14,6 @@ from torchlace.data.decode import DataError, MissingDataError, as_picture, requi
 from torchlace.data.images import ImageData
 from torchlace.data.load import image_hashes, load_data
 from torchlace.data.sources import KNOWN, identify
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _CELL, _GAP, _MARGIN, _TEXT = 64, 4, 12, 14
 _MOST_CLASSES, _LETTERS = 100, 32
@@ -138,13 +134,14 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     """
     require("PIL", "Pillow", "drawing a contact sheet")
     plots = require("matplotlib", "matplotlib", "drawing a contact sheet").get_data_path()
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw, ImageFont, ImageOps
 
     # Pillow's own font lacks all but the plainest letters; matplotlib brings one that has most.
     font = ImageFont.truetype(f"{plots}/fonts/ttf/DejaVuSans.ttf", _TEXT)
     side = max(data.size)
     # Small images are enlarged by a whole number, so that their pixels stay square.
     cell = _CELL // side * side or _CELL
+    method = Image.Resampling.NEAREST if cell > side else Image.Resampling.BILINEAR
     step = cell + _GAP
     names = [shown(name) for name in data.class_names[:_MOST_CLASSES]]
     labels = [name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…" for name in names]
@@ -162,7 +159,8 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
         if len(members) > columns:
             members = members[torch.arange(columns) * len(members) // columns]
         for column, image in enumerate(data.train.batch(members)):
-            sheet.paste(_thumbnail(image, cell), (left + column * step, y))
+            picture = ImageOps.pad(as_picture(image).convert("RGB"), (cell, cell), method, "white")
+            sheet.paste(picture, (left + column * step, y))
     path = Path(path)
     write_whole(path, lambda file: sheet.save(file, format="PNG"), DataError, folders=True)
     return path
@@ -208,15 +206,3 @@ def _title(data: ImageData) -> str:
     if data.num_classes > _MOST_CLASSES:
         text += f", the first {_MOST_CLASSES} shown"
     return text
-
-
-def _thumbnail(image: Tensor, side: int) -> Image.Image:
-    from PIL import Image
-
-    picture = as_picture(image).convert("RGB")
-    scale = side / max(picture.size)
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    method = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BILINEAR
-    cell = Image.new("RGB", (side, side), "white")
-    cell.paste(picture.resize(size, method), ((side - size[0]) // 2, (side - size[1]) // 2))
-    return cell

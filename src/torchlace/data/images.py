@@ -1,21 +1,19 @@
-"""Labelled images, in memory or decoded on demand; sets of them, and how they are split."""
+"""Labelled images, sets of them, and how they are split and brought to a device in batches."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from torchlace._checks import check_count, check_number
-from torchlace.data.decode import BadImagesError, DataError, decode_image
+from torchlace.data.decode import DataError
 
 
 @runtime_checkable
@@ -40,7 +38,7 @@ class Images(Protocol):
         ...
 
 
-class _Labelled:
+class Labelled:
     """Length and description of images, in memory or in files."""
 
     labels: Tensor
@@ -53,7 +51,7 @@ class _Labelled:
         return f"{type(self).__name__}({len(self)}, shape={self.shape})"
 
 
-class MemoryImages(_Labelled):
+class MemoryImages(Labelled):
     """Images held in memory.
 
     Args:
@@ -90,78 +88,6 @@ class MemoryImages(_Labelled):
     def batch(self, indices: Tensor) -> Tensor:
         """The images at ``indices``, (n, C, H, W), uint8."""
         return self.images[indices]
-
-
-class FileImages(_Labelled, Dataset[tuple[Tensor, int]]):
-    """Labelled image files, decoded on demand; a dataset for :class:`torch.utils.data.DataLoader`.
-
-    Args:
-        paths: the files.
-        labels: (N,), any integer type.
-        channels: 1 for grey, 3 for RGB.
-        size: height and width that every image is brought to, see :func:`decode_image`.
-        skip_bad: what happens to a file that was readable when it was listed and no longer is:
-            False raises; True warns and shows the next readable image of the same class instead.
-
-    Example:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Image.new("RGB", (40, 30)).save(f"{folder}/a.png")
-        ...     images = FileImages([f"{folder}/a.png"], torch.tensor([7]), 3, (16, 16))
-        ...     pixels, label = images[0]
-        >>> pixels.shape, label
-        (torch.Size([3, 16, 16]), 7)
-    """
-
-    def __init__(
-        self,
-        paths: Sequence[Path | str],
-        labels: Tensor,
-        channels: int,
-        size: tuple[int, int],
-        *,
-        skip_bad: bool = False,
-    ) -> None:
-        if labels.shape != (len(paths),):
-            raise DataError(
-                f"labels must have shape ({len(paths)},), one for each file, got "
-                f"{tuple(labels.shape)}"
-            )
-        self.paths = tuple(Path(path) for path in paths)
-        self.labels = labels.to(torch.int64)
-        self.shape = (channels, *size)
-        self.skip_bad = skip_bad
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """The image, (C, H, W), uint8, and its label."""
-        label = int(self.labels[index])
-        try:
-            return self._decode(index), label
-        except BadImagesError as error:
-            if not self.skip_bad:
-                raise
-            warnings.warn(f"another image in place of {error.bad[0]}", UserWarning, stacklevel=2)
-        return self._stand_in(index, label), label
-
-    def batch(self, indices: Tensor) -> Tensor:
-        """The images at ``indices``, (n, C, H, W), uint8."""
-        out = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
-        for place, index in zip(out, indices.tolist(), strict=True):
-            place.copy_(self[index][0])
-        return out
-
-    def _decode(self, index: int) -> Tensor:
-        return decode_image(self.paths[index], channels=self.shape[0], size=self.shape[1:])
-
-    def _stand_in(self, index: int, label: int) -> Tensor:
-        same = (self.labels == label).nonzero().flatten().tolist()
-        for other in sorted(same, key=lambda each: each <= index):  # those that follow come first
-            try:
-                return self._decode(other)
-            except BadImagesError:
-                continue
-        raise DataError(f"no readable image is left of class {label}")
 
 
 @dataclass(frozen=True)
@@ -222,14 +148,31 @@ class ImageData:
         }
 
 
-def subset(images: Images, indices: Tensor) -> Images:
-    """Some of the images, held in the same way."""
-    labels = images.labels[indices]
-    if isinstance(images, FileImages):
-        paths = [images.paths[index] for index in indices.tolist()]
-        channels, *size = images.shape
-        return FileImages(paths, labels, channels, (size[0], size[1]), skip_bad=images.skip_bad)
-    return MemoryImages(images.batch(indices), labels)
+def image_batches(
+    images: Images, parts: Sequence[Tensor], device: torch.device, workers: int = 0
+) -> Iterator[Tensor]:
+    """The images of each part as one batch, uint8, on a device.
+
+    Args:
+        images: a set of images.
+        parts: which images make up each batch, as indices.
+        device: where the batches go.
+        workers: processes that decode, beside this one.
+
+    Example:
+        >>> images = MemoryImages(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), torch.arange(5))
+        >>> parts = torch.arange(5).split(4)
+        >>> [len(batch) for batch in image_batches(images, parts, torch.device("cpu"))]
+        [4, 1]
+    """
+    loader = DataLoader(
+        _Decoded(images, parts),
+        batch_size=None,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+    )
+    for batch in loader:
+        yield batch.to(device, non_blocking=True)
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -287,3 +230,16 @@ def _held_out(counts: npt.NDArray[np.int64], fraction: float) -> npt.NDArray[np.
     held[np.argsort(held - quota, kind="stable")[:missing]] += 1
     bounded: npt.NDArray[np.int64] = np.minimum(np.maximum(held, 1), counts - 1)
     return bounded
+
+
+class _Decoded(Dataset[Tensor]):
+    """Whole batches, decoded in worker processes."""
+
+    def __init__(self, images: Images, parts: Sequence[Tensor]) -> None:
+        self.images, self.parts = images, parts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, item: int) -> Tensor:
+        return self.images.batch(self.parts[item])

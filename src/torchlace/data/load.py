@@ -17,16 +17,10 @@ from torchlace._checks import check_count
 from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace.data.decode import DataError, resize_and_crop
-from torchlace.data.files import Collected, Listing, collect, list_csv, list_folder
+from torchlace.data.files import Collected, FileImages, collect, subset
 from torchlace.data.first import first_classes, take_first
-from torchlace.data.images import (
-    FileImages,
-    ImageData,
-    Images,
-    MemoryImages,
-    stratified_split,
-    subset,
-)
+from torchlace.data.images import ImageData, Images, MemoryImages, stratified_split
+from torchlace.data.listing import Listing, list_csv, list_folder
 from torchlace.data.packs import (
     NAMES,
     Arrays,

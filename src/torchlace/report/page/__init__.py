@@ -15,11 +15,10 @@ from torchlace._registry import required
 from torchlace._reporter import Reporter
 from torchlace.evaluation.pictures import Method
 from torchlace.report.page import sentences, tables
+from torchlace.report.page.drawing import collection_payload
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
-from torchlace.report.page.hero import make_hero
-from torchlace.report.page.lead import is_baseline
-from torchlace.report.page.payload import collection_payload
+from torchlace.report.page.hero import is_baseline, make_hero, summarise
 from torchlace.runs import RunError, find_runs, write_whole
 
 __all__ = ["Report", "write_report"]
@@ -148,7 +147,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "collection": collection,
         "groups": groups,
         "hero": make_hero(collection, groups, payload["colours"]),
-        "sentences": sentences.summarise(collection, groups),
+        "sentences": summarise(collection, groups),
         "cards": sorted(cards, key=lambda card: (not card["shown"], not is_baseline(card["run"]))),
         "sample": sample,
         "worth": _sheet(

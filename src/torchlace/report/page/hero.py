@@ -1,14 +1,17 @@
-"""The first row of the page: who is ahead, by how much, and its features in one look."""
+"""The first row of the page: who is ahead, by how much, whether by chance, and its features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchlace.report.page.ball import Colours, draw_ball
+import numpy as np
+from numpy.typing import NDArray
+
+from torchlace.experiments.tables import mean_interval
+from torchlace.report.page.drawing import Colours, draw_ball
 from torchlace.report.page.gather import Collection, Group, Shown
-from torchlace.report.page.lead import Lead, find_lead, is_baseline
-from torchlace.report.page.sentences import listed, percent, points
+from torchlace.report.page.sentences import confusions, listed, percent, points
 
 _SPACES = {"raw": "Before whitening", "whitened": "After whitening"}
 
@@ -50,11 +53,30 @@ class Hero:
     balls: list[Ball]
 
 
+@dataclass(frozen=True)
+class _Lead:
+    """How far one setting is ahead of another on the same test images.
+
+    Attributes:
+        points: difference of their accuracies, means over their runs, in percentage points.
+        low: where its 95 % interval over the test images begins.
+        high: where that interval ends.
+        tie: whether the difference may be chance.
+        why: what speaks for or against chance, in a sentence.
+    """
+
+    points: float
+    low: float
+    high: float
+    tie: bool
+    why: str
+
+
 def make_hero(collection: Collection, groups: Sequence[Group], colours: Sequence[Colours]) -> Hero:
     """Say who is ahead of the baseline, which is softmax or else the second."""
     best, *others = groups
     run = max(best.runs, key=lambda run: run.accuracy)
-    leads = {group.label: find_lead(best, group) for group in others}
+    leads = {group.label: _find_lead(best, group) for group in others}
     level = [label for label, lead in leads.items() if lead.tie]
     facts = [_accuracy(best, len(collection.labels))]
     if others:
@@ -72,6 +94,97 @@ def make_hero(collection: Collection, groups: Sequence[Group], colours: Sequence
     )
 
 
+def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
+    """Who is right how often, by how much more than the next, and whether that may be chance."""
+    best = groups[0]
+    score = best.accuracy
+    images = f"{len(collection.labels):,}\u00a0test images of {collection.data}"
+    over = f" (mean of {len(best.runs)}\u00a0runs)" if len(best.runs) > 1 else ""
+    first = f"{best.label} is right on {percent(score.text(1))} of {images}{over}"
+    if len(groups) == 1:
+        return [f"{first}.", *_weakness(best.runs[0])]
+    second = groups[1]
+    gap = points(score.mean - second.accuracy.mean)
+    more = "as often as" if gap == points(0) else f"{gap} more than"
+    first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
+    sentences = [first, _find_lead(best, second).why]
+    if len(groups) > 2:
+        others = [group.accuracy.mean for group in groups[2:]]
+        ends = dict.fromkeys(f"{end:.1f}" for end in (min(others), max(others)))
+        names = ", ".join(group.label for group in groups[2:])
+        sentences.append(f"Behind them: {names}, {percent(' to '.join(ends))}.")
+    return [*sentences, *_weakness(best.runs[0])]
+
+
+def _find_lead(one: Group, other: Group) -> _Lead:
+    """Compare two settings image by image, and by how much their runs scatter."""
+    difference = 100 * (_right(one) - _right(other))
+    low, high = mean_interval(difference)
+    tie, why = _judge(one, other, within=low <= 0 <= high)
+    return _Lead(float(difference.mean()), low, high, tie, why)
+
+
+def is_baseline(run: Shown) -> bool:
+    """Whether a run is of softmax, which the other heads are compared with."""
+    return run.config.head == "softmax"
+
+
+def _right(group: Group) -> NDArray[np.float64]:
+    """For each test image, in what share of the runs it was recognised."""
+    found = [run.inspection for run in group.runs]
+    right = [each.logits.argmax(dim=1).eq(each.labels).numpy() for each in found]
+    return np.asarray(np.mean(right, axis=0, dtype=np.float64))
+
+
+def _judge(one: Group, other: Group, *, within: bool) -> tuple[bool, str]:
+    """Whether it is a tie, and why; ``within`` if the interval over the images holds zero."""
+    if len(one.runs) == len(other.runs) == 1:
+        return _same_images(one, other)
+    if min(len(one.runs), len(other.runs)) == 1:
+        single = one if len(one.runs) == 1 else other
+        return within, f"With one run of {single.label}, how much of that is chance can't be said."
+    first, second = one.accuracy, other.accuracy
+    error = sum((each.deviation or 0) ** 2 / len(each.values) for each in (first, second)) ** 0.5
+    if abs(first.mean - second.mean) <= 2 * error:
+        return True, "Their runs scatter as much: take it for a tie."
+    if within:
+        return True, (
+            "That is more than their runs scatter, but other test images could turn it round: "
+            "take it for a tie."
+        )
+    return False, "That is more than their runs scatter."
+
+
+def _same_images(one: Group, other: Group) -> tuple[bool, str]:
+    """McNemar's exact test: a fair coin for every image that only one of the two gets right."""
+    from scipy.stats import binomtest
+
+    ahead = _right(one) - _right(other)
+    for_one, differing = int((ahead > 0).sum()), int((ahead != 0).sum())
+    if not differing:
+        return True, "They are right on the very same images."
+    chance = float(binomtest(for_one, differing).pvalue)
+    where = f"{differing:,}\u00a0image{'s' if differing > 1 else ''}"
+    reading = "that can be chance" if chance > 0.05 else "that is hardly chance"
+    size = "p\u00a0<\u00a00.001" if chance < 0.001 else f"p\u00a0=\u00a0{chance:.2g}"
+    return chance > 0.05, (
+        f"On {where} only one of the two is right, {one.label} on {for_one:,}: {reading} ({size})."
+    )
+
+
+def _weakness(run: Shown) -> list[str]:
+    """A sentence about the most frequent mistake, unless it is so only by accident."""
+    found = confusions(run.inspection.scores["confusion"], 1)
+    if not found:
+        return [f"{run.name} makes no mistake."]
+    true, taken, count = found[0]
+    names = run.inspection.class_names
+    if count == 1:
+        return []
+    whose = f"The most frequent mistake of {run.name}"
+    return [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
+
+
 def _headline(best: str, level: Sequence[str], *, alone: bool) -> str:
     if level:
         shown = [best, *level]
@@ -87,7 +200,7 @@ def _accuracy(best: Group, images: int) -> Fact:
     return Fact("Right on", percent(best.accuracy.text(1)), about)
 
 
-def _lead(baseline: str, lead: Lead) -> Fact:
+def _lead(baseline: str, lead: _Lead) -> Fact:
     ends = f"{_signed(lead.low)} to {_signed(lead.high)}"
     verdict = "it may be chance, so call it a tie" if lead.tie else "more than chance would explain"
     about = f"95\u00a0% interval over the test images: {ends}; {verdict}"

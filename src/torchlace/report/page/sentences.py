@@ -1,4 +1,4 @@
-"""What the page says in words: the summary at its top, and each figure for those who can't see it.
+"""What the page says in words, above all of its figures, for those who can't see them.
 
 The functions ``of_…`` are called by the template.
 """
@@ -10,60 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from torchlace.report.page.gather import Collection, Group, Shown
-from torchlace.report.page.lead import find_lead
-
-
-def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
-    """Who is right how often, by how much more than the next, and whether that may be chance."""
-    best = groups[0]
-    score = best.accuracy
-    images = f"{len(collection.labels):,}\u00a0test images of {collection.data}"
-    over = f" (mean of {len(best.runs)}\u00a0runs)" if len(best.runs) > 1 else ""
-    first = f"{best.label} is right on {percent(score.text(1))} of {images}{over}"
-    if len(groups) == 1:
-        return [f"{first}.", *_weakness(best.runs[0])]
-    second = groups[1]
-    gap = points(score.mean - second.accuracy.mean)
-    more = "as often as" if gap == points(0) else f"{gap} more than"
-    first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
-    sentences = [first, find_lead(best, second).why]
-    if len(groups) > 2:
-        others = [group.accuracy.mean for group in groups[2:]]
-        ends = dict.fromkeys(f"{end:.1f}" for end in (min(others), max(others)))
-        names = ", ".join(group.label for group in groups[2:])
-        sentences.append(f"Behind them: {names}, {percent(' to '.join(ends))}.")
-    return [*sentences, *_weakness(best.runs[0])]
+from torchlace.report.page.gather import Group, Shown
 
 
 def percent(number: str) -> str:
-    """A number with its sign, which no line separates from it.
-
-    Example:
-        >>> percent("98.9").split()
-        ['98.9', '%']
-    """
+    """A number with its sign, which no line separates from it."""
     return f"{number}\u00a0%"
 
 
 def points(number: float) -> str:
-    """A difference of percentages, to a tenth.
-
-    Example:
-        >>> points(0.42).split(), points(1.0).split()
-        (['0.4', 'points'], ['1.0', 'point'])
-    """
+    """A difference of percentages, to a tenth."""
     text = f"{number:.1f}"
     return f"{text}\u00a0{'point' if text == '1.0' else 'points'}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a person lists them.
-
-    Example:
-        >>> listed(["lace", "softmax", "arcface"])
-        'lace, softmax and arcface'
-    """
+    """Names as a person lists them."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
@@ -147,19 +109,6 @@ def of_spectrum(runs: Sequence[Shown]) -> str:
                 f"effective dimension of {_number(whitening['effective_dimension'])}"
             )
     return f"Eigenvalues of the background covariance. {'; '.join(parts)}."
-
-
-def _weakness(run: Shown) -> list[str]:
-    """A sentence about the most frequent mistake, unless it is so only by accident."""
-    found = confusions(run.inspection.scores["confusion"], 1)
-    if not found:
-        return [f"{run.name} makes no mistake."]
-    true, taken, count = found[0]
-    names = run.inspection.class_names
-    if count == 1:
-        return []
-    whose = f"The most frequent mistake of {run.name}"
-    return [f"{whose}: {names[true]} taken for {names[taken]}, {count:,}\u00a0times."]
 
 
 def _number(value: float | None) -> str:
