@@ -135,19 +135,16 @@ def plain_errors() -> Iterator[None]:
         silence_output()
         raise typer.Exit(0) from None
     except Exception as error:
+        said = str(error)
         if _out_of_memory(error):
-            say(
-                f"error: there is not enough memory ({_first_line(error)}); in training, a smaller "
-                "--batch-size or --image-size needs less",
-                err=True,
-            )
-            raise typer.Exit(1) from None
-        if not _expected(error):
+            first = said.partition("\n")[0] or type(error).__name__
+            said = f"there is not enough memory ({first}); in training, a smaller --batch-size or "
+            said += "--image-size needs less"
+        elif not _expected(error):
             raise
-        hint = ""
-        if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
-            hint = "; pip install 'torchlace[train]' brings it"
-        say(f"error: {error}{hint}", err=True)
+        elif isinstance(error, ModuleNotFoundError) and "pip install" not in said:
+            said += "; pip install 'torchlace[train]' brings it"
+        say(f"error: {said}", err=True)
         raise typer.Exit(1) from None
 
 
@@ -222,27 +219,13 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def among(*words: str) -> Callable[[str], list[str]]:
-    """Completes one of these words.
-
-    Example:
-        >>> among("adam", "adamw", "sgd")("ad")
-        ['adam', 'adamw']
-    """
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in words if word.startswith(incomplete)]
-
-    return complete
+    """What completes one of these words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def experiments(incomplete: str) -> list[str]:
-    """Completes one of the experiments that come with the library.
-
-    Example:
-        >>> experiments("figure")
-        ['figure2', 'figure3']
-    """
-    grids = Path(__file__).parents[1] / "experiments" / "grids"
+    """Completes one of the experiments that come with the library."""
+    grids = _PACKAGE / "experiments" / "grids"
     return among(*sorted(path.stem for path in grids.glob("*.yaml")))(incomplete)
 
 
@@ -250,10 +233,6 @@ def _out_of_memory(error: Exception) -> bool:
     """Whether an error says that Python, numpy or torch got no memory."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or "can't allocate memory" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _expected(error: Exception) -> bool:

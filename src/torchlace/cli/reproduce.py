@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -32,9 +32,6 @@ from torchlace.cli.progress import reporting
 from torchlace.experiments.cells import State, duration, grid_status, longest_first, reason
 from torchlace.runs import Run
 from torchlace.runs.files import CONFIG
-
-if TYPE_CHECKING:
-    from torchlace.experiments import Experiment, Outcome, Record
 
 PICTURES = (".png", ".svg")
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html", ".jsonl": "jsonl"}
@@ -147,9 +144,9 @@ def reproduce(
 class _Grid:
     """The runs that a command is about, and the lines of results that it was given."""
 
-    experiment: Experiment
+    experiment: grids.Experiment
     runs: Path
-    lines: Mapping[str, Record]
+    lines: Mapping[str, grids.Record]
 
     def __post_init__(self) -> None:
         self.tasks = grids.unique_tasks(self.experiment.cells())
@@ -216,7 +213,7 @@ def _status(grid: _Grid, jobs: int) -> None:
         say(f"about {left} left with {jobs} at a time, going by those that are done")
 
 
-def _run(grid: _Grid, engine: str, jobs: int, device: str, retry_failed: bool) -> Outcome:
+def _run(grid: _Grid, engine: str, jobs: int, device: str, retry_failed: bool) -> grids.Outcome:
     """Train what is missing."""
     if grid.tasks and all(task.config.device == "cpu" for task in grid.tasks):
         device = "cpu"
@@ -225,9 +222,8 @@ def _run(grid: _Grid, engine: str, jobs: int, device: str, retry_failed: bool) -
     chosen = grids.make_engine(engine, jobs=jobs, device=device)
     tasks = longest_first(grid.wanted, took)
     with reporting() as reporter:
-        return grids.run_grid(
-            tasks, grid.runs, chosen, retry_failed=retry_failed, reporter=reporter
-        )
+        options: dict[str, Any] = {"retry_failed": retry_failed, "reporter": reporter}
+        return grids.run_grid(tasks, grid.runs, chosen, **options)
 
 
 def _show(grid: _Grid, runs: Path | None, form: str, out: Path | None) -> None:
@@ -272,7 +268,7 @@ def _mention_others(grid: _Grid, runs: Path | None, at_work: int) -> None:
         )
 
 
-def _draw(experiment: Experiment, records: Mapping[str, Record], out: Path) -> None:
+def _draw(experiment: grids.Experiment, records: Mapping[str, grids.Record], out: Path) -> None:
     from torchlace.report import curve_panels, embedding_panels, save
 
     if experiment.embeddings:
@@ -284,7 +280,7 @@ def _draw(experiment: Experiment, records: Mapping[str, Record], out: Path) -> N
     say(f"wrote {out}", err=True)
 
 
-def _conclude(outcome: Outcome) -> int:
+def _conclude(outcome: grids.Outcome) -> int:
     """Say what is left to do; the exit code."""
     if outcome.elsewhere:
         say(f"at work in another process: {counted(len(outcome.elsewhere), 'run')}", err=True)

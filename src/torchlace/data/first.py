@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from torchlace.data.decode import DataError
-from torchlace.data.images import ImageData, Images, subset
+from torchlace.data.files import subset
+from torchlace.data.images import ImageData, Images
 
 _NAME = re.compile(r"(.+):(\d+)@(\d+)")
 

@@ -199,8 +199,7 @@ def effective_rank(points: Tensor) -> float:
 def threads_like_torch() -> AbstractContextManager[Any]:
     """A context in which other libraries take no more threads than torch does.
 
-    Left alone they take all cores: from what runs beside, and from each other, which waiting in a
-    loop makes many times slower.
+    Left alone they take all cores from what runs beside, and from each other, waiting in loops.
     """
     from threadpoolctl import threadpool_limits
 

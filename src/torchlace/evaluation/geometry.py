@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,23 +15,19 @@ from torchlace.heads.cosine import CosineHead
 _ROWS = 512
 
 
-@dataclass(frozen=True)
-class Spaces:
-    """Features and signatures as a head sees them.
-
-    Attributes:
-        cosines: of every sample to every signature, as the head compares them, (N, C).
-        signatures: class vectors in the space where features are compared, (C, k).
-        raw_signatures: where these lie among the features, (C, d).
-        whitened: features whitened by the background, (N, k); None without one background.
-        factor: Wᵀ of the whitening in fp64, (d, k), likewise.
-    """
+class Spaces(NamedTuple):
+    """Features and signatures as a head sees them."""
 
     cosines: Tensor
+    """Of every sample to every signature, as the head compares them, (N, C)."""
     signatures: Tensor
+    """Class vectors in the space where features are compared, (C, k)."""
     raw_signatures: Tensor
+    """Where these lie among the features, (C, d)."""
     whitened: Tensor | None = None
+    """Features whitened by the background, (N, k); None without one background."""
     factor: Tensor | None = None
+    """Wᵀ of the whitening in fp64, (d, k), likewise."""
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torchlace._reporter import Reporter
-from torchlace.data import DataError, ImageData, image_batches
-from torchlace.models.predict import BATCH, predict
+from torchlace.data import DataError, ImageData, Images, image_batches
+from torchlace.models.predict import BATCH, Prediction, predict
 from torchlace.runs import LoadedRun, Run, RunError, read_data, seals, write_whole
 from torchlace.runs.load import file_digest
 
@@ -93,6 +93,28 @@ def extract(
     return found
 
 
+def predictions(
+    loaded: LoadedRun,
+    images: Images,
+    chosen: Tensor,
+    what: str,
+    reporter: Reporter,
+    change: Callable[[Tensor], Tensor] = lambda batch: batch,
+) -> Prediction:
+    """Features and logits of the chosen images, each batch changed before it is prepared."""
+    done = 0
+
+    def batches() -> Iterator[Tensor]:
+        nonlocal done
+        parts = chosen.split(BATCH)
+        for batch in image_batches(images, parts, loaded.device, loaded.config.workers):
+            yield change(batch)
+            done += len(batch)
+            reporter.progress(what, done, len(chosen))
+
+    return predict(loaded.model, batches(), loaded.prepare)
+
+
 def _kept_or_refused(before: Extracted | None, loaded: LoadedRun, reporter: Reporter) -> Extracted:
     """Of data that have changed, test images are drawn that the run may have learned from."""
     changed = f"{loaded.config.data} has changed since the run was trained on it"
@@ -115,17 +137,7 @@ def _pass_through(
             f"{loaded.config.data} now holds {data.num_classes} classes and {data.channels} "
             f"channels; the run was trained for {len(names)} and {loaded.facts['channels']}"
         )
-    total, done = len(data.test), 0
-    parts = torch.arange(total).split(BATCH)
-
-    def batches() -> Iterator[Tensor]:
-        nonlocal done
-        for batch in image_batches(data.test, parts, loaded.device, loaded.config.workers):
-            yield batch
-            done += len(batch)
-            reporter.progress("features", done, total)
-
-    found = predict(loaded.model, batches(), loaded.prepare)
+    found = predictions(loaded, data.test, torch.arange(len(data.test)), "features", reporter)
     if not torch.isfinite(found.features).all():
         raise RunError(
             f"{loaded.run.path}: the network gives NaN or infinite features; it diverged in "

@@ -220,12 +220,7 @@ def line_names() -> list[str]:
 
 
 def line_scores(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the scores in evaluation.json, what lines of results hold beside result.json.
-
-    Example:
-        >>> line_scores({"accuracy": 90.0, "ece": 0.1, "angles": {"true": {"mean": 9, "std": 2}}})
-        {'ece': 0.1, 'angles': {'true': {'mean': 9}}}
-    """
+    """Of the scores in evaluation.json, what lines of results hold beside result.json."""
     line: dict[str, Any] = {}
     for each in measures():
         found = figure(scores, each.name)

@@ -67,15 +67,12 @@ def picture(
 
     Args:
         inspection: of the run.
-        space: the features as they are, or whitened.
+        space: the features as they are, or whitened, where the run has one whitening.
         method: as in :func:`torchlace.evaluation.layout`.
         dim: 2, or 3 for the unit sphere.
         samples: how many images, at most.
         seed: of the draw and of the layout.
         reporter: told of progress.
-
-    Raises:
-        ValueError: where ``space`` is ``"whitened"`` and the run has not one whitening.
     """
     check_count("samples", samples, 5)
     points, signatures = _space(inspection, space)
@@ -105,9 +102,6 @@ def check_method(method: Method, runs: Iterable[Path], dim: Literal[2, 3] = 3) -
     """Raise, before features are extracted, where the package that lays them out is missing.
 
     Runs that are laid out already or unfinished need none.
-
-    Raises:
-        ImportError: with what to install.
 
     Example:
         >>> check_method("pca", [Path("runs/demo")])
@@ -161,11 +155,7 @@ def layout(
 
 
 def require_method(method: Method) -> None:
-    """Raise unless the package of a method is installed; it is not imported, which may take long.
-
-    Raises:
-        ImportError: with what to install.
-    """
+    """Raise unless the package of a method is installed; importing it may take long."""
     check_choice("method", method, _METHODS)
     module, advice = _PACKAGES[method]
     if find_spec(module) is None:

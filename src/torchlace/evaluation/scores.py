@@ -78,9 +78,7 @@ def calibration_scores(logits: Tensor, labels: Tensor, temperature: float = 1.0)
         >>> scores["ece"] > scores["calibrated_ece"]
         True
     """
-    before, after = (
-        torch.softmax(logits.double() / divisor, dim=1) for divisor in (1.0, temperature)
-    )
+    before, after = ((logits.double() / by).softmax(dim=1) for by in (1.0, temperature))
     bins = {
         "before": reliability_bins(before, labels),
         "after": reliability_bins(after, labels),
@@ -159,12 +157,8 @@ def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
 def verdict(scores: dict[str, Any], class_names: Sequence[str]) -> list[str]:
     """How good a run is, whether its probabilities can be trusted, and what it confuses.
 
-    Args:
-        scores: what evaluation.json says of it.
-        class_names: a name for each label.
-
-    Returns:
-        A sentence for each of these; the last is missing if no image is classified wrongly.
+    A sentence for each of these; ``scores`` are what evaluation.json says. The last sentence is
+    missing if no image is classified wrongly.
 
     Example:
         >>> filled = {"count": 100, "confidence": 0.92, "accuracy": 0.9}
@@ -219,11 +213,6 @@ def check_labels(rows: Tensor, labels: Tensor) -> Tensor:
 
     Labels of another shape would otherwise be stretched to fit, and one that no class has would
     count as a mistake.
-
-    Example:
-        >>> import torch
-        >>> check_labels(torch.eye(3), torch.tensor([0, 2, 1], dtype=torch.uint8)).dtype
-        torch.int64
     """
     if rows.dim() != 2 or not len(rows):
         raise ValueError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlace._reporter import Reporter
-from torchlace.data import DataError, Images, image_batches, load_data, stratified_split
-from torchlace.evaluation.kept import keep, kept
-from torchlace.models.predict import BATCH, Prediction, predict
+from torchlace.data import DataError, Images, load_data, stratified_split
+from torchlace.evaluation.kept import keep, kept, predictions
+from torchlace.models.predict import Prediction
 from torchlace.runs import LoadedRun, Run, RunError, load_run, read_data
 from torchlace.runs.readers import read_object
 
@@ -44,6 +45,8 @@ def unknown_scores(
 ) -> Apart:
     """How well each score tells a run's test images from those of other sets; kept beside it.
 
+    By score and source it is what :func:`torchlace.detection.separation` says.
+
     Args:
         path: of a finished run.
         sources: sets of other classes, as :func:`torchlace.data.load_data` takes them. Their test
@@ -51,16 +54,16 @@ def unknown_scores(
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
         reporter: told of progress.
         root: where packs of data lie.
-
-    Returns:
-        By score and source what :func:`torchlace.detection.separation` says.
     """
     from torchlace.detection import separations
 
     reporter = reporter or Reporter()
     loaded = load_run(path, device)
     loaded.run.result()  # an unfinished run has no say yet
-    sets = {source: _unknown_images(source, root) for source in sources}
+    try:
+        sets = {source: load_data(source, root).test for source in sources}
+    except (DataError, OSError) as error:
+        raise type(error)(f"images of no known class: {error}") from error
     known = known_samples(loaded, reporter, root)
     data = read_data(loaded, root)
     test = _predictions(loaded, data.test, torch.arange(len(data.test)), "test images", reporter)
@@ -125,34 +128,17 @@ def guard(
     return guarded.fit(known.held.features.cpu(), known.held_labels, train=learned)
 
 
-def _unknown_images(source: str, root: Path | None) -> Images:
-    try:
-        return load_data(source, root).test
-    except (DataError, OSError) as error:
-        raise type(error)(f"images of no known class: {error}") from error
-
-
 def _predictions(
     loaded: LoadedRun, images: Images, chosen: Tensor, what: str, reporter: Reporter
 ) -> Prediction:
-    """Features and logits of some images."""
-    done, total = 0, len(chosen)
-
-    def batches() -> Iterator[Tensor]:
-        nonlocal done
-        parts = chosen.split(BATCH)
-        for batch in image_batches(images, parts, loaded.device, loaded.config.workers):
-            yield _brought(batch, loaded.facts)
-            done += len(batch)
-            reporter.progress(what, done, total)
-
-    found = predict(loaded.model, batches(), loaded.prepare)
+    """Features and logits of some images, brought to the size and the channels of the run's."""
+    change = partial(_brought, facts=loaded.facts)
+    found = predictions(loaded, images, chosen, what, reporter, change)
     # Scores compute in double precision, which other devices may lack.
     return found if loaded.device.type == "cuda" else Prediction(*(each.cpu() for each in found))
 
 
 def _brought(images: Tensor, facts: dict[str, Any]) -> Tensor:
-    """Images with the size and the channels of those of a run."""
     size, channels = tuple(facts["size"]), facts["channels"]
     if tuple(images.shape[-2:]) == size and images.shape[1] == channels:
         return images

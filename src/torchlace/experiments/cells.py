@@ -111,14 +111,7 @@ def run_name(config: TrainConfig) -> str:
 
 
 def read_config(values: dict[str, Any], where: str) -> TrainConfig:
-    """Settings from plain values; whatever is wrong with them, the error says where.
-
-    Example:
-        >>> read_config({"epochs": 0}, "mine (lace, photos)")
-        Traceback (most recent call last):
-        ...
-        ValueError: mine (lace, photos): epochs must be at least 1, got 0
-    """
+    """Settings from plain values; whatever is wrong with them, the error says where."""
     try:
         return TrainConfig.from_dict(values, where)
     except (TypeError, ValueError) as error:
@@ -179,12 +172,7 @@ class Status:
 
 
 def task_state(task: Task, runs: Path, *, claimed: bool = False) -> State:
-    """What has become of a run that a grid needs; ``claimed``: by the one who asks.
-
-    Example:
-        >>> task_state(Task(TrainConfig(seed=7)), Path("nowhere")).value
-        'missing'
-    """
+    """What has become of a run that a grid needs; ``claimed``: by the one who asks."""
     run = Run(runs / task.name)
     if task.complete(runs):
         return State.DONE
@@ -218,15 +206,7 @@ def grid_status(tasks: Sequence[Task], runs: Path) -> Status:
 def longest_first(tasks: Sequence[Task], took: Mapping[str, float]) -> list[Task]:
     """The runs in the order in which several at a time end soonest: long ones don't come last.
 
-    Args:
-        tasks: the runs.
-        took: seconds of finished runs by their names, of these or of others like them.
-
-    Example:
-        >>> tasks = [Task(TrainConfig(head=head)) for head in ("softmax", "lace")]
-        >>> took = {"digits-small-cnn-lace-native-s1": 9, "digits-small-cnn-softmax-native-s1": 4}
-        >>> [task.config.head for task in longest_first(tasks, took)]
-        ['lace', 'softmax']
+    ``took`` has the seconds of finished runs by their names, of these or of others like them.
     """
     return sorted(tasks, key=lambda task: -(_expected(task, took) or 0.0))
 
@@ -244,12 +224,7 @@ def reason(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that people can read.
-
-    Example:
-        >>> duration(42), duration(3000), duration(90000)
-        ('42 s', '50 min', '25.0 h')
-    """
+    """A time that people can read."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

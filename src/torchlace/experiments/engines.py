@@ -129,12 +129,7 @@ class LocalEngine:
 
 
 def require_data(tasks: Sequence[Task]) -> None:
-    """Raise unless the images of all runs are on this machine.
-
-    Example:
-        >>> from torchlace.runs import TrainConfig
-        >>> require_data([Task(TrainConfig(data="digits"))])
-    """
+    """Raise unless the images of all runs are on this machine."""
     for config in (task.config for task in tasks):
         known = KNOWN.get(whole_source(config.data))
         if known is None or known.pack is None:
@@ -148,15 +143,7 @@ def require_data(tasks: Sequence[Task]) -> None:
 
 
 def require_layouts(tasks: Sequence[Task]) -> None:
-    """Raise unless what lays out features as these runs need it is installed.
-
-    Raises:
-        ImportError: with what to install.
-
-    Example:
-        >>> from torchlace.runs import TrainConfig
-        >>> require_layouts([Task(TrainConfig(), embeddings=("raw-pca-3d",))])
-    """
+    """Raise unless what lays out features as these runs need it is installed."""
     for method in {name.split("-")[1] for task in tasks for name in task.embeddings}:
         require_method(method)  # type: ignore[arg-type]  # checked when it was read
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -168,21 +168,17 @@ class Experiment:
                 check_choice(f"{_WORDS[key]} of {self.name}", name, known)
         if methods:
             named = {name for method in methods for name in self._rows_of(method)}
-            changed = changed._with_rows(row for row in self.rows if row.name in named)
+            rows = tuple(row for row in self.rows if row.name in named)
+            changed = dataclasses.replace(changed, rows=rows)
         if seeds is not None:
             check_seeds("seeds", seeds)
-            changed = changed._with_rows(
-                dataclasses.replace(row, seeds=None) for row in changed.rows
-            )
-            changed = dataclasses.replace(changed, seeds=seeds)
+            rows = tuple(dataclasses.replace(row, seeds=None) for row in changed.rows)
+            changed = dataclasses.replace(changed, rows=rows, seeds=seeds)
         return changed._restricted(only, methods) if only else changed
 
     def score(self, row: Row, column: Column) -> str:
         """The field that a cell shows."""
         return column.score.format(space=row.space)
-
-    def _with_rows(self, rows: Iterable[Row]) -> Experiment:
-        return dataclasses.replace(self, rows=tuple(rows))
 
     def _restricted(self, only: dict[str, tuple[str, ...]], methods: Sequence[str]) -> Experiment:
         """With the cells that have these values, and the rows and columns that have such a cell."""
@@ -196,21 +192,19 @@ class Experiment:
                 f"no run of {self.name} has {' and '.join(said)}: leave out one of them, or see "
                 f"by {setting('dry_run', True)} which runs there are"
             )
-        rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
-        kept = tuple(column for column in self.columns if column.name in columns)
-        chosen = chosen._with_rows(row for row in self.rows if row.name in rows)
-        return dataclasses.replace(chosen, columns=kept)
+        used = {cell.row for cell in cells}, {cell.column for cell in cells}
+        rows = tuple(row for row in self.rows if row.name in used[0])
+        columns = tuple(column for column in self.columns if column.name in used[1])
+        return dataclasses.replace(chosen, rows=rows, columns=columns)
 
     def _rows_of(self, method: str) -> list[str]:
         """The row of this name, or all those with this head."""
-        heads = {row.name: self._head(row) for row in self.rows}
+        settings = {row.name: {**self.settings, **row.settings} for row in self.rows}
+        heads = {name: str(each.get("head", TrainConfig.head)) for name, each in settings.items()}
         if method in heads:
             return [method]
         check_choice(f"method of {self.name}", method, {*heads, *heads.values()})
         return [name for name, head in heads.items() if head == method]
-
-    def _head(self, row: Row) -> str:
-        return str({**self.settings, **row.settings}.get("head", TrainConfig.head))
 
     def _task(self, row: Row, column: Column) -> Task:
         """The run of a cell with any seed, its settings checked."""
@@ -235,13 +229,7 @@ class Experiment:
 
 
 def check_seeds(name: str, count: int) -> int:
-    """Return ``count`` if it is a number of seeds that a grid can have, or raise naming ``name``.
-
-    Example:
-        >>> check_seeds("seeds", 10**9)
-        Traceback (most recent call last):
-        ValueError: seeds must be at most 10,000, got 1000000000
-    """
+    """Return ``count`` if a grid can have so many seeds, or raise naming ``name``."""
     if check_count(name, count) > _MOST_SEEDS:
         raise ValueError(f"{name} must be at most {_MOST_SEEDS:,}, got {count}")
     return count

@@ -82,9 +82,6 @@ def require_same_data(tasks: Iterable[Task], runs: Path, *, closely: bool = Fals
         runs: folder of the run directories.
         closely: for who trains: read data that lie where they did, too, and compare the images.
 
-    Raises:
-        ValueError: with the run, what it was trained on, and what to do.
-
     Example:
         >>> from torchlace.runs import TrainConfig
         >>> require_same_data([Task(TrainConfig(data="cifar10"))], Path("nowhere"))

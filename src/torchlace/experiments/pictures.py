@@ -35,11 +35,7 @@ class Panels:
 
 
 def collect_panels(experiment: Experiment, records: Mapping[str, Record]) -> Panels:
-    """The embeddings of an experiment's first seed, row by row.
-
-    Raises:
-        ValueError: if there are none, or if they show different images.
-    """
+    """The embeddings of an experiment's first seed, row by row; of the same images in all."""
     panels: dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any] | None]] = {}
     drawn: list[dict[str, Any]] = []
     labels = {row.name: row.label for row in experiment.rows}
@@ -72,9 +68,6 @@ def collect_curves(
 
     Rows that show the same runs are one, named by what their labels begin with; so are columns,
     named by their data.
-
-    Raises:
-        ValueError: if there are none.
     """
     runs: dict[str, dict[str, list[Task]]] = {}
     for cell in experiment.cells():
@@ -111,21 +104,16 @@ def _alike(values: Mapping[str, Any]) -> list[list[str]]:
     """The names of equal values together."""
     groups: list[list[str]] = []
     for name, value in values.items():
-        group = next((group for group in groups if values[group[0]] == value), None)
-        if group is None:
-            groups.append([name])
+        alike = [group for group in groups if values[group[0]] == value]
+        if alike:
+            alike[0].append(name)
         else:
-            group.append(name)
+            groups.append([name])
     return groups
 
 
 def encode(values: Any, kind: npt.DTypeLike) -> str:
-    """An array as text.
-
-    Example:
-        >>> decode(encode([1, 2], np.int16), np.int16)
-        array([1, 2], dtype=int16)
-    """
+    """An array as text."""
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode()
 
 

@@ -65,9 +65,6 @@ class Record:
     def right(self) -> npt.NDArray[np.float64]:
         """Which test images were right: 1 or 0 for each.
 
-        Raises:
-            ValueError: if the line does not tell of every test image.
-
         Example:
             >>> Record({"test_images": 3, "test_right": "wA=="}, "a.jsonl:1").right()
             array([1., 1., 0.])

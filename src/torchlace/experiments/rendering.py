@@ -1,11 +1,7 @@
-"""Shows a table in the terminal, as Markdown, LaTeX, CSV or a fragment of HTML.
-
-A table has two sheets of text: the paper's layout, and a row for every number.
-"""
+"""Shows a table in the terminal, as Markdown, LaTeX, CSV or a fragment of HTML."""
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import os
@@ -19,15 +15,9 @@ from torchlace._checks import check_choice
 from torchlace._text import shown
 from torchlace.experiments.experiment import Column
 from torchlace.experiments.records import shortened
-from torchlace.experiments.tables import Entry, Interval, Table
+from torchlace.experiments.tables import Interval, Table, to_csv
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
-_CSV = (
-    *("experiment", "row", "column", "score", "n", "wanted", "mean", "deviation", "low", "high"),
-    *("rank", "baseline", "gain", "gain_low", "gain_high", "p_holm", "pairs", "published"),
-    *("published_deviation", "from_published", "seeds", "values", "runs", "unfinished"),
-)
-_NOTHING = (None, None)
 # In a terminal: what names of rows have at least, if they are long; and what lies between columns.
 _NAME, _BETWEEN = 20, 2
 
@@ -60,7 +50,7 @@ def render(
     """
     check_choice("format", form, FORMATS)
     if form == "csv":
-        return _csv(table)
+        return to_csv(table)
     sheets = [sheet for sheet in (summary_sheet(table), details_sheet(table)) if sheet.rows]
     if form == "terminal":
         return _terminal(table, sheets, width, styled)
@@ -71,13 +61,9 @@ def render(
 
 @dataclass(frozen=True)
 class Text:
-    """What a place of a sheet shows.
+    """What a place of a sheet shows: a line in ``bold``, ``underline``, ``code`` or no style.
 
-    Attributes:
-        main: a line.
-        style: ``bold``, ``underline``, ``code`` or nothing.
-        below: a smaller line below it.
-        link: the path of a file or folder behind it.
+    A smaller line may stand below it, and the path of a file or folder behind it.
     """
 
     main: str
@@ -128,13 +114,16 @@ def details_sheet(table: Table) -> Sheet:
             entry = table.entries[row.name, column.name]
             if not (entry.values or entry.unfinished):
                 continue
-            gain, difference = (
-                _figures(column, [value], sign="+") for value in (entry.gain, entry.from_published)
-            )
+            gain = _figures(column, [entry.gain], sign="+")
+            difference = _figures(column, [entry.from_published], sign="+")
             mean = _figures(column, (entry.mean, entry.deviation))
+            p = ""
+            if entry.test is not None:
+                p = "< 0.001" if entry.test.p < 0.001 else f"{entry.test.p:.3f}"
+                p += f", n {entry.test.pairs}"
             texts = [column.label, row.label, str(len(entry.values)), mean]
             texts += [_interval(column, entry.interval)]
-            texts += [f"{gain} {_interval(column, entry.gain_interval)}".strip(), _p_value(entry)]
+            texts += [f"{gain} {_interval(column, entry.gain_interval)}".strip(), p]
             texts += [_figures(column, entry.published), difference]
             runs = ", ".join([*shortened(entry.sources), *entry.unfinished])
             rows.append([*map(Text, texts), Text(runs, "code")])
@@ -154,13 +143,6 @@ def _interval(column: Column, ends: Interval | None) -> str:
     return f"[{_figures(column, ends, ', ')}]" if ends else ""
 
 
-def _p_value(entry: Entry) -> str:
-    if entry.test is None:
-        return ""
-    p = "< 0.001" if entry.test.p < 0.001 else f"{entry.test.p:.3f}"
-    return f"{p}, n {entry.test.pairs}"
-
-
 def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> str:
     from rich import box
     from rich.console import Console
@@ -172,9 +154,8 @@ def _terminal(table: Table, sheets: list[Sheet], width: int, styled: bool) -> st
         link = Path(text.link).resolve().as_uri() if text.link else None
         bold, underline = (text.style == name or None for name in ("bold", "underline"))
         main = Styled(shown(text.main), Style(bold=bold, underline=underline, link=link))
-        if not text.below:
-            return main
-        return Styled.assemble(main, Styled(f"\n{shown(text.below)}", "dim"))
+        below = Styled(f"\n{shown(text.below)}", "dim")
+        return Styled.assemble(main, below) if text.below else main
 
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=styled, highlight=False)
@@ -258,13 +239,11 @@ def _latex(table: Table, sheets: list[Sheet]) -> str:
         plain = _latex_text(text.main)
         return _marked(text, plain, r"\textbf{{{}}}", r"\underline{{{}}}", r"\texttt{{{}}}")
 
-    def below(text: Text) -> str:
-        return f"{{\\scriptsize {_latex_text(text.below)}}}" if text.below else ""
-
     def written(row: list[Text]) -> str:
-        lines = [map(show, row)]
+        lines = [[*map(show, row)]]
         if any(text.below for text in row):
-            lines.append(map(below, row))
+            small = (_latex_text(text.below) for text in row)
+            lines.append([f"{{\\scriptsize {text}}}" if text else "" for text in small])
         return "\n".join(" & ".join(line) + r" \\" for line in lines)
 
     parts = []
@@ -289,10 +268,9 @@ def _latex(table: Table, sheets: list[Sheet]) -> str:
 
 def _latex_text(text: str) -> str:
     special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+    special |= {"^": r"\textasciicircum{}", "–": "--", **{each: f"\\{each}" for each in "&%$#_{}"}}
     # In LaTeX's own fonts these would be other characters; a bracket would be a length after \\.
-    special |= {"<": "$<$", ">": "$>$", "|": "$|$", "[": "{[}"}
-    special |= {"^": r"\textasciicircum{}", "–": "--", "−": "$-$"}
-    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    special |= {"<": "$<$", ">": "$>$", "|": "$|$", "−": "$-$", "[": "{[}"}
     text = re.sub(r"(?<![\w.)}])-(?=\.?\d)", "−", text)  # a hyphen is shorter than a minus
     return "".join(special.get(character, character) for character in text)
 
@@ -318,22 +296,3 @@ def _html(table: Table, sheets: list[Sheet], folder: Path) -> str:
         )
     parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
     return '<section class="grid">\n' + "\n".join(parts) + "\n</section>\n"
-
-
-def _csv(table: Table) -> str:
-    experiment = table.experiment
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_CSV)
-    for column in experiment.columns:
-        for row in experiment.rows:
-            entry = table.entries[row.name, column.name]
-            names = [experiment.name, row.name, column.name, experiment.score(row, column)]
-            own = [len(entry.values), entry.wanted, entry.mean, entry.deviation]
-            own += [*(entry.interval or _NOTHING), entry.rank]
-            gain = [experiment.baseline, entry.gain, *(entry.gain_interval or _NOTHING)]
-            known = [*(entry.test or _NOTHING), *(entry.published or _NOTHING)]
-            runs = [" ".join(map(str, entry.values)), " ".join(map(repr, entry.values.values()))]
-            runs += [" ".join(entry.sources), "; ".join(entry.unfinished)]
-            writer.writerow([*names, *own, *gain, *known, entry.from_published, *runs])
-    return out.getvalue()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -14,6 +16,12 @@ from torchlace._text import counted
 from torchlace.experiments.experiment import Column, Experiment, Published, Row
 from torchlace.experiments.records import Record
 
+_CSV = (
+    *("experiment", "row", "column", "score", "n", "wanted", "mean", "deviation", "low", "high"),
+    *("rank", "baseline", "gain", "gain_low", "gain_high", "p_holm", "pairs", "published"),
+    *("published_deviation", "from_published", "seeds", "values", "runs", "unfinished"),
+)
+_NOTHING = (None, None)
 Interval = tuple[float, float]
 
 
@@ -92,11 +100,7 @@ class Table:
 
 
 def make_table(experiment: Experiment, records: Mapping[str, Record]) -> Table:
-    """The table of an experiment from the results that there are.
-
-    Args:
-        experiment: what is shown.
-        records: results by the name of the run, see :func:`collect_records`.
+    """The table of an experiment from the results that there are, by :func:`collect_records`.
 
     Example:
         >>> from torchlace.experiments import load_experiment
@@ -119,20 +123,35 @@ def make_table(experiment: Experiment, records: Mapping[str, Record]) -> Table:
     return Table(experiment, entries, _notes(experiment, entries))
 
 
-def deviation(values: Sequence[float]) -> float | None:
-    """The sample standard deviation; None of fewer than two values.
+def to_csv(table: Table) -> str:
+    """A table as CSV: a line for every number, unrounded."""
+    experiment = table.experiment
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_CSV)
+    for column in experiment.columns:
+        for row in experiment.rows:
+            entry = table.entries[row.name, column.name]
+            names = [experiment.name, row.name, column.name, experiment.score(row, column)]
+            own = [len(entry.values), entry.wanted, entry.mean, entry.deviation]
+            own += [*(entry.interval or _NOTHING), entry.rank]
+            gain = [experiment.baseline, entry.gain, *(entry.gain_interval or _NOTHING)]
+            known = [*(entry.test or _NOTHING), *(entry.published or _NOTHING)]
+            runs = [" ".join(map(str, entry.values)), " ".join(map(repr, entry.values.values()))]
+            runs += [" ".join(entry.sources), "; ".join(entry.unfinished)]
+            writer.writerow([*names, *own, *gain, *known, entry.from_published, *runs])
+    return out.getvalue()
 
-    Example:
-        >>> deviation([1.0, 3.0]), deviation([1.0])
-        (1.4142135623730951, None)
-    """
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The sample standard deviation; None of fewer than two values."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def paired_test(values: Sequence[float], baseline: Sequence[float]) -> Paired | None:
     """Paired t-test of the hypothesis that both have the same mean; None below two pairs.
 
-    Differences that are all the same have no scatter to compare with: None, unless all are zero.
+    None, too, where all differences are the same, and so have no scatter, unless all are zero.
 
     Example:
         >>> round(paired_test([91.0, 90.6, 90.9], [89.9, 88.1, 89.0]).p, 4)
@@ -170,14 +189,9 @@ def mean_interval(
 ) -> tuple[float, float]:
     """Bootstrap confidence interval of the mean over samples, by percentiles.
 
-    Give a score for each test image: whether it was right, or how often over seeds. Give the
-    difference of two methods' scores to compare them on the same images.
-
-    Samples with the same score are drawn together: how often each distinct score is drawn is
-    multinomial, so that a draw costs as many numbers as there are distinct scores.
-
     Args:
-        scores: (N,) a score for each sample.
+        scores: of each test image, (N,): whether it was right, or how often over seeds; or the
+            difference of two methods' scores, to compare them on the same images.
         level: of confidence.
         draws: of samples of size N, with replacement.
         seed: of the draws.
@@ -191,6 +205,7 @@ def mean_interval(
         raise ValueError("an interval needs at least one score")
     distinct, counts = np.unique(flat, return_counts=True)
     generator = np.random.default_rng(seed)
+    # How often each distinct score is drawn: as many numbers as there are of these, not of samples.
     drawn = generator.multinomial(len(flat), counts / len(flat), size=draws)
     means = drawn @ distinct / len(flat)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
