@@ -150,12 +150,7 @@ def strips_of(columns: int | None, width: int) -> list[slice]:
 
 
 def whitening(background: Gaussian, where: str = "") -> Array:
-    """Lower-triangular W with W Σ Wᵀ = I.
-
-    Raises:
-        ValueError: if the covariance has no usable inverse; the message says why and what to do,
-            and ``where``.
-    """
+    """Lower-triangular W with W Σ Wᵀ = I, or an error that says ``where`` there is none."""
     covariance = torch.from_numpy(np.ascontiguousarray(background.covariance))
     factor = cholesky_whitening(covariance)
     unexplained = 1 / (factor.diagonal().square() * covariance.diagonal())

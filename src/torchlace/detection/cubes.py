@@ -24,11 +24,6 @@ def open_cube(path: Path | str) -> Cube:
 
     ENVI needs the package spectral, .zarr needs zarr, GeoTIFF rasterio. Values are those of the
     file, of ENVI and GeoTIFF divided and shifted as their headers say.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it can't be used; the message says why.
-        ImportError: if a package is missing.
     """
     path = Path(path)
     if not path.exists():

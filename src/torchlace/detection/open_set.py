@@ -58,10 +58,7 @@ class OpenSet(BaseEstimator):  # type: ignore[misc]
         batch_size: samples in a step.
 
     A clone, as scikit-learn's searches make, keeps what ``model`` learned: a fitted estimator
-    becomes a ``sklearn.frozen.FrozenEstimator`` in it.
-
-    Attributes:
-        threshold_: scores below it are rejected.
+    becomes a ``sklearn.frozen.FrozenEstimator`` in it. Scores below ``threshold_`` are rejected.
 
     Example:
         >>> from sklearn.datasets import load_digits

@@ -56,7 +56,9 @@ def detect_in_file(
     """Look for spectra, or anomalies, in a cube of a file, and write the scores.
 
     The cube is read in blocks, once for the background and once for the scores, so it may be larger
-    than memory. An interrupted search goes on where it was when it is called again.
+    than memory. An interrupted search goes on where it was when it is called again. Where something
+    is wrong with the input nothing is left behind; where scores can't be written, what is done
+    stays in a folder beside them.
 
     Args:
         cube: as :func:`~torchlace.detection.open_cube` takes it.
@@ -68,11 +70,6 @@ def detect_in_file(
         convention: ``"classical"`` or ``"paper"``, as the detector takes it.
         reporter: is told of progress.
         **options: others of the detector.
-
-    Raises:
-        ValueError: where something is wrong with the input; the message says what, and nothing is
-            left behind.
-        OSError: where scores can't be written; what is done stays in a folder beside them.
 
     Example:
         >>> import tempfile

@@ -22,10 +22,6 @@ def read_targets(path: Path | str, bands: int) -> Array:
 
     Returns:
         (bands,) for one spectrum, (K, bands) for several.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds no spectra of this width; the message says what it holds.
     """
     path = Path(path)
     if not path.is_file():

@@ -133,11 +133,8 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
     first = _first(groups)
     cards = [
         {
-            "id": drawn["id"],
-            "run": run,
-            "colour": drawn["colour"],
-            "shown": run.name in first,
-            "examples": found[run.name],
+            **{"id": drawn["id"], "colour": drawn["colour"], "run": run},
+            **{"shown": run.name in first, "examples": found[run.name]},
         }
         for run, drawn in zip(runs, payload["runs"], strict=True)
     ]
@@ -150,9 +147,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "sentences": summarise(collection, groups),
         "cards": sorted(cards, key=lambda card: (not card["shown"], not is_baseline(card["run"]))),
         "sample": sample,
-        "worth": _sheet(
-            collection, sorted(set().union(*(each.indices for each in found.values())))
-        ),
+        "worth": _sheet(collection, sorted({i for each in found.values() for i in each.indices})),
         "colours": payload["colours"],
         "whitened": any("whitened" in run.spheres for run in runs),
         "result": "Comparison" if len(runs) > 1 else "Result",
@@ -174,8 +169,7 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
 def _first(groups: Sequence[Group]) -> set[str]:
     """Names of the runs whose figures are open at first.
 
-    The best of the baseline, the best run, the best of each setting of LACE, the best of each other
-    setting, and then others.
+    The best of the baseline and of all, of each setting of LACE, of each other, and then others.
     """
     best, *rest = (max(group.runs, key=lambda run: run.accuracy) for group in groups)
     rest.sort(key=lambda run: not run.config.head.startswith("lace"))

@@ -90,13 +90,8 @@ class Examples:
 class Sheet:
     """Many small images side by side in one picture, of which the page shows a cell at a time.
 
-    Attributes:
-        uri: the picture.
-        cell: side of a cell in pixels of the picture.
-        columns: cells in a row.
-        rows: rows of cells.
-        shown: side of a cell on the page, in CSS pixels.
-        places: cell of every image, by its place in the test split.
+    A cell has a side of ``cell`` pixels in the picture and ``shown`` on the page; ``places`` says
+    which is whose, by their place in the test split.
     """
 
     uri: str

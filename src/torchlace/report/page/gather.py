@@ -29,13 +29,10 @@ COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A run that was examined.
+    """A run that was examined, by the name that the page gives it.
 
-    Attributes:
-        name: what the page calls it.
-        inspection: all that is known of it.
-        spheres: its test images on the sphere, by space: raw and, if it has one, whitened; empty
-            if they can't be laid out.
+    Its test images lie on a sphere for each space, raw and, if it has one, whitened; there is none
+    if they can't be laid out.
     """
 
     name: str
@@ -68,13 +65,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Collection:
-    """Runs tested on the same images.
-
-    Attributes:
-        data: the name of the data.
-        runs: the runs, the most accurate first.
-        images: the test images; None where they are gone.
-    """
+    """Runs tested on the same images, the most accurate first; these are None if they are gone."""
 
     data: str
     runs: list[Shown]

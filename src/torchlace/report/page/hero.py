@@ -36,15 +36,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Hero:
-    """What the first row says and shows.
-
-    Attributes:
-        headline: who is ahead, or that it is a tie.
-        tie: whether it is one.
-        facts: the figures behind it.
-        run: the run whose features are shown, the best of the winner.
-        balls: its features before and, where there is such a space, after whitening.
-    """
+    """Who is ahead or that it is a tie, the figures behind it, and the features of the best run."""
 
     headline: str
     tie: bool
@@ -55,14 +47,10 @@ class Hero:
 
 @dataclass(frozen=True)
 class _Lead:
-    """How far one setting is ahead of another on the same test images.
+    """How far one setting is ahead of another on the same test images, and whether by chance.
 
-    Attributes:
-        points: difference of their accuracies, means over their runs, in percentage points.
-        low: where its 95 % interval over the test images begins.
-        high: where that interval ends.
-        tie: whether the difference may be chance.
-        why: what speaks for or against chance, in a sentence.
+    ``points`` is the difference of their mean accuracies, ``low`` and ``high`` the ends of its 95 %
+    interval over the test images.
     """
 
     points: float

@@ -21,14 +21,7 @@ _OF_A_RUN = (
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column.
-
-    Attributes:
-        name: its heading.
-        about: what the figure means.
-        better: 1 where more is better, -1 where less is, 0 where neither.
-        words: whether it holds words.
-    """
+    """The head of a column: of words, or of figures, more of which (1) or less (-1) is better."""
 
     name: str
     about: str = ""
@@ -75,9 +68,8 @@ def comparison_table(collection: Collection, groups: Sequence[Group]) -> Table:
     ]
     runs_column = Column("Runs", "One for each seed; all of them count.")
     columns = [_words("Setting"), *map(_column, shown), runs_column]
-    several = any(len(group.runs) > 1 for group in groups)
     caption = "Settings compared" if groups[1:] else "Figures of merit"
-    if several:
+    if any(len(group.runs) > 1 for group in groups):
         caption += ": mean ± standard deviation over their runs"
     table = Table(caption, columns)
     for group in groups:
@@ -128,11 +120,8 @@ def unknown_table(runs: Sequence[Shown]) -> Table | None:
     if not sets:
         return None
     about = "Chance that a test image scores above one of the set"
-    columns = [
-        _words("Run"),
-        _words("Score"),
-        *(Column(Path(each).stem, about, 1) for each in sets),
-    ]
+    columns = [_words("Run"), _words("Score")]
+    columns += [Column(Path(each).stem, about, 1) for each in sets]
     table = Table("Images of no known class told apart, AUROC\u00a0%", columns)
     for name, scores in found.items():
         means = {each: fmean(v["auroc"] for v in at.values()) for each, at in scores.items()}
