@@ -13,12 +13,7 @@ from torchlace._values import nearest
 
 
 def named_device(name: str | torch.device) -> torch.device:
-    """The device of this name, or an error that says what to use instead of one that is not here.
-
-    Example:
-        >>> named_device("cpu")
-        device(type='cpu')
-    """
+    """The device of this name, or an error that says what to use instead."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     here: dict[str, Callable[[], bool]] = {
@@ -45,12 +40,7 @@ def no_device(kind: str) -> ValueError:
 
 
 def find_device(name: str | torch.device, rows: Any = None) -> torch.device:
-    """The device of this name for work in fp64: ``auto`` is where a tensor lies, else CUDA if any.
-
-    Example:
-        >>> find_device("auto", torch.zeros(2))
-        device(type='cpu')
-    """
+    """The device of this name for work in fp64: ``auto`` is where a tensor lies, else CUDA."""
     if name == "auto" and isinstance(rows, Tensor):
         return rows.device
     if str(name) == "mps":

@@ -88,15 +88,12 @@ def require_memory(
 
 
 def check_header(file: IO[bytes], size: int, name: object) -> None:
-    """Raise where the header of a .npy file claims more than the file holds.
+    """Raise where the header of a .npy file claims more than the file holds, or is broken.
 
     Args:
         file: the file, at its beginning.
         size: how many bytes it has.
         name: what to call it in errors.
-
-    Raises:
-        Exception: whatever a broken header leads numpy to.
 
     Example:
         >>> import io

@@ -27,10 +27,6 @@ def import_code(name: str | Path) -> None:
     Args:
         name: the path of a file that ends in ``.py``, or the name of a module.
 
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ImportError: if it can't be imported; the message says which of its lines is to blame.
-
     Example:
         >>> import tempfile
         >>> from torchlace import heads

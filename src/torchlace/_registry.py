@@ -115,10 +115,6 @@ def lazy_names(
         package: the ``__name__`` of the package.
         places: names by the module of the package that defines them.
         modules: of the package, which are names of it themselves.
-
-    Example:
-        >>> lazy_names("torchlace.runs", {"files": ["CONFIG"]})("CONFIG")
-        'config.yaml'
     """
     found = {name: module for module, names in places.items() for name in names}
 

@@ -21,18 +21,6 @@ def fit_anew(
     """Let ``learn`` fit a copy, which the estimator becomes if there was no error.
 
     The copy has forgotten earlier fits, unless it is to ``keep`` them and go on from there.
-
-    Example:
-        >>> from torchlace.detection import RXDetector
-        >>> detector = RXDetector().fit([[0.0], [1.0], [2.0]])
-        >>> def fail(copied):
-        ...     copied.mean_ = None
-        ...     raise ValueError("too bad")
-        >>> try:
-        ...     fit_anew(detector, fail)
-        ... except ValueError:
-        ...     print(detector.mean_)
-        [1.]
     """
     model = copy.copy(estimator)
     for name in [name for name in vars(model) if name.endswith("_") and not keep]:

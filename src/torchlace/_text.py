@@ -61,13 +61,7 @@ def setting(name: str, value: object = None, *, of: str = "") -> str:
 
 @contextmanager
 def spelling(spell: Spell) -> Iterator[None]:
-    """Spell settings by a function in a block; where it returns None they stay as they are.
-
-    Example:
-        >>> with spelling(lambda name, value, of: f"--{name} {value}"):
-        ...     setting("device", "cpu")
-        '--device cpu'
-    """
+    """Spell settings by a function in a block; where it returns None they stay as they are."""
     global _spell
     before, _spell = _spell, spell
     try:

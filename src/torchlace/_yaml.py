@@ -13,12 +13,7 @@ _LONGEST_NUMBER = 250
 
 
 def read_yaml_file(path: Path | str) -> Any:
-    """What a YAML file in UTF-8 says, see :func:`read_yaml_text`.
-
-    Raises:
-        OSError: if it can't be read.
-        ValueError: if it is not YAML that can be used; the message says why.
-    """
+    """What a YAML file in UTF-8 says, see :func:`read_yaml_text`."""
     with open(path, "rb") as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -34,13 +29,11 @@ def read_yaml_file(path: Path | str) -> Any:
 def read_yaml_text(text: str, source: str) -> Any:
     r"""What a text of YAML says: plain values only, in one document, each key once.
 
+    Nesting deeper than that of settings, and aliases by which it would grow enormous, are refused.
+
     Args:
         text: the YAML.
         source: what to call it in errors.
-
-    Raises:
-        ValueError: if it is not valid, names a key twice, is nested deeper than settings are, or
-            would grow enormous by its aliases.
 
     Example:
         >>> read_yaml_text("head: lace\nseed: 3", "a.yaml")

@@ -78,11 +78,7 @@ class Background(FullPrecisionBuffers):
         raise NotImplementedError(f"{type(self).__name__} must define transform")
 
     def affine(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Matrix and bias of the linear layer that whitens, on the device and in the type given.
-
-        Raises:
-            ValueError: where classes are compared each in a space of its own.
-        """
+        """Matrix and bias of the linear layer that whitens, on the device and in the type given."""
         matrix = self.transform(torch.eye(self.in_features, dtype=like.dtype, device=like.device))
         matrix = matrix.mT
         return matrix, -matrix @ self.mean.to(matrix.dtype) if self.has_mean else None
@@ -172,13 +168,7 @@ class Background(FullPrecisionBuffers):
 
 
 class KnowsClasses(Background):
-    """A background made for a number of classes.
-
-    Args:
-        in_features: width of the features.
-        num_classes: number of classes.
-        **options: as for :class:`Background`.
-    """
+    """A background made for a number of classes."""
 
     num_classes: int
 

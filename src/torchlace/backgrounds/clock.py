@@ -19,11 +19,6 @@ class Clocked(Background):
 
     The counter lives on the host, so that the decision to refresh waits for no device; it is saved
     as the extra state of the module.
-
-    Args:
-        *sizes: width of the features, and the number of classes where it is known.
-        refresh_every: training steps between two refreshes.
-        **options: as for :class:`Background`.
     """
 
     _derived: tuple[str, ...] = ("whitening",)

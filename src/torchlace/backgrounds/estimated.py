@@ -59,14 +59,7 @@ class MomentsBackground(Running):
 
 
 class Shrunk(MomentsBackground):
-    """Running covariances that are shrunk, then factorised.
-
-    Args:
-        *sizes: width of the features, and the number of classes where it is known.
-        shrinkage: towards the mean variance: a number in [1e-4, 1], or ``"ledoit-wolf"``.
-        method: ``"cholesky"`` or ``"newton-schulz"``.
-        **options: as for :class:`Running`.
-    """
+    """Running covariances that are shrunk, then factorised."""
 
     _shown: tuple[str, ...] = ("shrinkage", "method")
 
@@ -134,11 +127,7 @@ class Total(Shrunk):
 class ClassMomentsBackground(Running, KnowsClasses):
     """Running class means, the covariance about them, and where the classes lie in its whitening.
 
-    Args:
-        in_features: width of the features.
-        num_classes: number of classes.
-        ridge: in units of the signal between the classes.
-        **options: as for :class:`Running`.
+    The ridge is in units of the signal between the classes.
     """
 
     needs_targets = True

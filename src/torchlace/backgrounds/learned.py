@@ -16,14 +16,7 @@ Form = Literal["factor", "cholesky", "matrix"]
 
 
 class LearnedMean(Background):
-    """A background whose mean is a parameter: one, (d,), or one for each class, (C, d).
-
-    Args:
-        *sizes: width of the features, and the number of classes where it is known.
-        device: as in torch layers.
-        dtype: as in torch layers.
-        **options: ``mean`` and ``covariance``, as for :class:`Background`.
-    """
+    """A background whose mean is a parameter: one, (d,), or one for each class, (C, d)."""
 
     location: Tensor
 
@@ -115,15 +108,7 @@ class Learned(LearnedMean):
 
 
 class DiagonalPlusFactor(LearnedMean):
-    """Learned precisions D + VᵀV with a positive diagonal D and an r × d factor V.
-
-    Args:
-        *sizes: width of the features, and the number of classes where each has its own.
-        rank: r.
-        device: as in torch layers.
-        dtype: as in torch layers.
-        **options: ``mean`` and ``covariance``, as for :class:`Background`.
-    """
+    """Learned precisions D + VᵀV with a positive diagonal D and an r × d factor V, r the rank."""
 
     _shown = ("rank",)
 

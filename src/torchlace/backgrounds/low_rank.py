@@ -65,7 +65,8 @@ class _Sketched(Running):
         trace = core.diagonal().sum()
         # Fewer samples than columns leave the core singular: its rounding errors must stay below.
         least = torch.where(trace > 0, 10 * torch.finfo(core.dtype).eps * trace, 1)
-        factor = _right_divide(sketch, cholesky(core + least * identity))
+        lower = cholesky(core + least * identity)
+        factor = torch.linalg.solve_triangular(lower.mT, sketch, upper=True, left=False)
         factor = torch.where(trace > 0, factor, 0)
         rest = (variance - factor.square().sum(1)).clamp_min(0) + ridge
         # W = (I - G (I + Lᵀ)⁻¹ L⁻¹ Gᵀ) Ψ^(-½) with LLᵀ = I + GᵀG satisfies WᵀW = (Ψ + FFᵀ)⁻¹.
@@ -167,9 +168,3 @@ def _whiten(vectors: Tensor, deviation: Tensor, down: Tensor, up: Tensor) -> Ten
     scaled = vectors / deviation
     flat = scaled.reshape(-1, scaled.shape[-1])
     return torch.addmm(flat, flat @ down, up.mT, alpha=-1).view_as(scaled)
-
-
-def _right_divide(matrix: Tensor, lower: Tensor) -> Tensor:
-    """Matrix · lower⁻ᵀ."""
-    quotient: Tensor = torch.linalg.solve_triangular(lower.mT, matrix, upper=True, left=False)
-    return quotient

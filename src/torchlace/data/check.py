@@ -71,9 +71,6 @@ def check_data(
         root: where packs live, likewise.
         skip_bad: count image files that can't be read as a note, not as a problem.
 
-    Raises:
-        MissingDataError: if there is nothing of that name.
-
     Example:
         >>> report = check_data("digits")
         >>> report.ok, report.identity

@@ -84,7 +84,7 @@ class Header:
 
 
 def decode_image(path: Path | str, *, channels: int, size: tuple[int, int] | None = None) -> Tensor:
-    """An image file as a uint8 tensor.
+    """An image file as a uint8 tensor, (channels, H, W).
 
     Turned as its EXIF orientation says; transparent parts shown on white; 16-bit grey scaled to 8
     bits; palettes, CMYK and the like converted; of animations, the first frame. To reach ``size``
@@ -94,9 +94,6 @@ def decode_image(path: Path | str, *, channels: int, size: tuple[int, int] | Non
         path: the file.
         channels: 1 for grey, 3 for RGB.
         size: height and width to give it; None to leave it as it is.
-
-    Returns:
-        (channels, H, W).
 
     Raises:
         BadImagesError: if it can't be read, is cut off or enormous.

@@ -176,7 +176,7 @@ def image_batches(
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Hold out a fraction of every class.
+    """Indices of all but a fraction of every class, and of that, which is held out; sorted.
 
     A class with two or more samples has at least one in each part; a single sample is not held
     out. The choice depends on labels, fraction and seed alone: it is made by integer arithmetic,
@@ -186,9 +186,6 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
         labels: class of every sample, (N,).
         fraction: what to hold out, in (0, 1).
         seed: another seed, another choice.
-
-    Returns:
-        Indices of the rest and of the held-out samples, both sorted.
 
     Example:
         >>> rest, held_out = stratified_split(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), 0.25, seed=0)

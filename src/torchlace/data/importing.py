@@ -45,7 +45,7 @@ def import_data(
     skip_bad: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write a pack from files in a known layout.
+    """Write a pack from files in a known layout; its path.
 
     Knows CIFAR-10 and CIFAR-100 (python and binary, unpacked or as the official archive), SVHN's
     .mat files, IDX files (gzipped or not), folders of class folders, CSVs of paths and labels, and
@@ -58,9 +58,6 @@ def import_data(
         size: height and width of image files, see :func:`load_data`.
         skip_bad: go on without image files that can't be read.
         overwrite: replace a pack of the same name.
-
-    Returns:
-        The path of the pack.
 
     Example:
         >>> import tempfile
@@ -96,19 +93,13 @@ def import_data(
 
 
 def fetch_data(name: str, root: Path | str | None = None) -> Path:
-    """Download a known set and write its pack; nothing is downloaded that is there already.
+    """Download a known set and write its pack, unless it is there already; its path.
 
     Addresses and checksums are torchvision's.
 
     Args:
         name: ``fashion_mnist``, ``cifar10``, ``svhn`` or ``cifar100``.
         root: where packs live, see :func:`load_data`.
-
-    Returns:
-        The path of the pack.
-
-    Raises:
-        DataError: if it can't be downloaded or a checksum is wrong.
 
     Example:
         >>> fetch_data("digits")

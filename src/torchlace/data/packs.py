@@ -46,10 +46,6 @@ def data_root(root: Path | str | None = None) -> Path:
 def read_pack(path: Path | str) -> Arrays:
     """The arrays of a pack, checked for type and shape; nothing in the file is executed.
 
-    Raises:
-        MissingDataError: if there is no such file.
-        DataError: if it is not a pack.
-
     Example:
         >>> import tempfile
         >>> x, y = np.zeros((2, 8, 8), np.uint8), np.array([0, 1])

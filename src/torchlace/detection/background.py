@@ -125,7 +125,11 @@ def estimate(
             moments.add(block)
         if not any(moments.counts):
             raise pixels.why_empty()
-        _check_counts(moments.counts, moments.strips)
+        for count, strip in zip(moments.counts, moments.strips, strict=True):
+            if count < 2:
+                where = f"columns {strip.start} to {strip.stop - 1} have"
+                where = where if moments.strips[1:] else "there is"
+                raise ValueError(f"{where} {count} background pixels with data: give two or more")
         found = moments.gaussians(method)  # type: ignore[arg-type]
     else:
         whole = 8 * pixels.height * pixels.width * pixels.bands
@@ -190,13 +194,6 @@ def _by_sklearn(values: Array, method: Covariance) -> Gaussian:
 
 def _on_host(values: Any) -> Array:
     return np.asarray(values.cpu() if isinstance(values, Tensor) else values)
-
-
-def _check_counts(counts: list[int], strips: list[slice]) -> None:
-    for count, strip in zip(counts, strips, strict=True):
-        if count < 2:
-            where = f"columns {strip.start} to {strip.stop - 1} have" if strips[1:] else "there is"
-            raise ValueError(f"{where} {count} background pixels with data: give two or more")
 
 
 def _why_singular(background: Gaussian, where: str) -> ValueError:

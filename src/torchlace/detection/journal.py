@@ -69,7 +69,8 @@ class Journal:
                     f"the {' and the '.join(other)} changed since the search in {self.folder} was "
                     "interrupted: beginning anew"
                 )
-                self._clear()
+                for path in self.folder.iterdir():
+                    path.unlink()
             else:
                 self.scored = notes["scored"]
         self._note()
@@ -119,7 +120,9 @@ class Journal:
             file = self.scores.open("r+b" if self.scored else "wb", buffering=0)
         with file:
             with self._writing(height):
-                self._check_room((height - self.scored) * size)
+                needed, free = (height - self.scored) * size, shutil.disk_usage(self.folder).free
+                if needed > free:
+                    raise OSError(f"it takes {needed:,} bytes more, and {free:,} are free")
                 header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
                 write_array_header_1_0(file, header)
                 file.seek(file.tell() + self.scored * size)
@@ -166,20 +169,11 @@ class Journal:
         text = json.dumps({"facts": self.facts, "scored": self.scored})
         write_whole(self.folder / "notes.json", lambda file: file.write(text.encode()))
 
-    def _clear(self) -> None:
-        for path in self.folder.iterdir():
-            path.unlink()
-
     def _due(self) -> bool:
         return time.monotonic() >= self._next
 
     def _pause(self) -> None:
         self._next = time.monotonic() + _PAUSE
-
-    def _check_room(self, needed: int) -> None:
-        free = shutil.disk_usage(self.folder).free
-        if needed > free:
-            raise OSError(f"it takes {needed:,} bytes more, and {free:,} are free")
 
     def _resuming(self, what: str, done: int, height: int) -> None:
         self.reporter.message(f"going on with the {what} from row {done} of {height}")

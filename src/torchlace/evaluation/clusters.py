@@ -60,7 +60,7 @@ def cluster_scores(points: Tensor, labels: Tensor, *, seed: int = 0) -> dict[str
 
 
 def silhouette_samples(points: Tensor, labels: Tensor, *, metric: Metric = "euclidean") -> Tensor:
-    """The silhouette of every sample: (b - a) / max(a, b).
+    """The silhouette of every sample, (b - a) / max(a, b), in fp64, (N,).
 
     a is the mean distance to the other samples of its class and b that to the samples of the
     nearest other class. A sample alone in its class scores 0. The result is that of scikit-learn's
@@ -70,9 +70,6 @@ def silhouette_samples(points: Tensor, labels: Tensor, *, metric: Metric = "eucl
         points: (N, d).
         labels: class of every point, (N,).
         metric: ``"euclidean"``, or ``"cosine"``: one minus the cosine.
-
-    Returns:
-        (N,), fp64, on the device of ``points``.
 
     Example:
         >>> points = torch.tensor([[0.0], [1.0], [9.0], [10.0]])

@@ -119,7 +119,7 @@ def layout(
     metric: Literal["cosine", "euclidean"] = "cosine",
     progress: Progress | None = None,
 ) -> Array:
-    """Lay points out in two or three dimensions; the same seed gives the same picture.
+    """Points laid out, (N, dim), in fp32; the same seed gives the same picture.
 
     Args:
         points: (N, d), with N of at least 5.
@@ -131,9 +131,6 @@ def layout(
         metric: ``"cosine"`` or ``"euclidean"``; principal components see unit vectors in the first
             case.
         progress: called with iterations done and in all, by t-SNE.
-
-    Returns:
-        (N, dim), fp32.
 
     Example:
         >>> layout(torch.eye(6), method="pca").shape

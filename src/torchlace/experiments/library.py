@@ -133,10 +133,6 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _one_line(name: str, value: Any) -> str:
-    return " ".join(str(value).split())
-
-
 def _flag(name: str, value: Any) -> bool:
     # Of a text such as "no", Python would make a yes.
     if not isinstance(value, bool):
@@ -165,10 +161,6 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
         raise ValueError(f"{name} name imports: say them beside `rows:` instead")
     recipe = settings.pop("recipe", None)
     return {**read_recipe(str(recipe)), **settings} if recipe else settings
-
-
-def _imports(name: str, value: Any) -> tuple[str, ...]:
-    return TrainConfig.from_dict({"imports": value}, name).imports
 
 
 def _published(name: str, value: Any) -> dict[str, Published]:
@@ -208,8 +200,9 @@ _ROW: dict[str, Reader] = {
     **{"space": _text, "archived": _flag},
 }
 _EXPERIMENT: dict[str, Reader] = {
-    **{"title": _text, "about": _one_line, "source": _text, "baseline": _text, "score": _score},
+    **{"title": _text, "source": _text, "baseline": _text, "score": _score},
+    "about": lambda name, value: " ".join(str(value).split()),
     **{"rows": _mapping, "columns": _mapping, "settings": _settings, "embeddings": _layouts},
-    "imports": _imports,
+    "imports": lambda name, value: TrainConfig.from_dict({"imports": value}, name).imports,
     **{"seeds": check_seeds, "first_seed": _from_zero, "alone": _flag},
 }

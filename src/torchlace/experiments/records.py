@@ -17,7 +17,7 @@ import numpy.typing as npt
 from torchlace._checks import check_choice
 from torchlace.evaluation.measures import figure, line_scores
 from torchlace.experiments.cells import State, Task, read_config, run_name, task_state
-from torchlace.runs import Run, TrainConfig
+from torchlace.runs import Run
 from torchlace.runs.config import EXECUTION
 
 Line = dict[str, Any]
@@ -110,7 +110,11 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
     state = task_state(bare, runs)
     if state is State.MISSING:
         return None
-    config = dataclasses.replace(_as_computed(task.config, run), root=None)
+    history = run.epochs()
+    # Where and how it computed, the run itself knows.
+    computed = run.config() if run.config_path.exists() else task.config
+    execution = {name: getattr(computed, name) for name in EXECUTION}
+    config = dataclasses.replace(task.config, **{**execution, "root": None})
     line: Line = {
         "experiment": experiment,
         "run": task.name,
@@ -121,11 +125,12 @@ def run_record(task: Task, experiment: str, runs: Path) -> Record | None:
         "seed": config.seed,
         "status": "finished" if state is State.DONE else state.value,
     }
-    history = run.epochs()
     if state is State.DONE:
         result = run.result(*_COUNTED)
         line |= {name: result.get(name) for name in _RESULT}
-        line |= {"step_ms": _step_ms(history, config)}
+        speeds = [row["images_per_second"] for row in history[1:] or history]  # the first warms up
+        step = 1000 * config.batch_size / statistics.median(speeds) if speeds else None
+        line |= {"step_ms": step}
         line |= {name: result[name] for name in ("test_images", "test_right")}
     else:
         line |= {"epochs": len(history), "seconds": history[-1]["seconds"] if history else 0.0}
@@ -184,14 +189,6 @@ def shortened(sources: Iterable[str]) -> list[str]:
     return [stem + ",".join(numbers) for stem, numbers in groups.items()]
 
 
-def _as_computed(config: TrainConfig, run: Run) -> TrainConfig:
-    """The settings, those of where and how it computed taken from the run itself."""
-    if not run.config_path.exists():
-        return config
-    own = run.config()
-    return dataclasses.replace(config, **{name: getattr(own, name) for name in EXECUTION})
-
-
 def _records(file: Path) -> Iterable[Record]:
     # Bytes: a damaged line is named by its number, whatever is in it.
     for number, text in enumerate(file.read_bytes().splitlines(), start=1):
@@ -237,9 +234,3 @@ def _better(first: Record, second: Record) -> Record:
             "keep one"
         )
     return max(first, second, key=lambda record: len(record.line))
-
-
-def _step_ms(history: Sequence[Mapping[str, float]], config: TrainConfig) -> float | None:
-    """Milliseconds a step in the median epoch; the first warms up."""
-    speeds = [row["images_per_second"] for row in history[1:] or history]
-    return 1000 * config.batch_size / statistics.median(speeds) if speeds else None

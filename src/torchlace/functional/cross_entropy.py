@@ -55,8 +55,10 @@ def cross_entropy(
             reduction="none",
         )
 
-    # One operation gives the sum and the number of samples, where apart they take four.
-    at_once = reduction == "mean" and weight is None and not label_smoothing and _wide(logits)
+    # One operation gives the sum and the number of samples, where apart they take four; in types
+    # that autocast would leave as they are.
+    wide = logits.dtype in (torch.float32, torch.float64)
+    at_once = reduction == "mean" and weight is None and not label_smoothing and wide
     if isinstance(targets, Mixed):
         targets = in_rows(targets, logits.dtype, ignore_index)
         assert isinstance(targets, Mixed)
@@ -167,11 +169,6 @@ def counted(targets: Targets, ignore_index: int) -> Tensor:
     labels = targets[:2] if isinstance(targets, Mixed) else (targets,)
     known = [part.long() != ignore_index for part in labels]
     return known[0] & known[-1]
-
-
-def _wide(logits: Tensor) -> bool:
-    """Whether autocast would leave the type as it is."""
-    return logits.dtype in (torch.float32, torch.float64)
 
 
 def _known(targets: Tensor, ignore_index: int) -> Tensor:

@@ -66,7 +66,6 @@ def lace_gradients(
 
     Example:
         >>> import torch
-        >>> from torchlace.functional.gradients import lace_gradients
         >>> features = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
         >>> signatures = torch.eye(2)
         >>> result = lace_gradients(

@@ -72,12 +72,8 @@ def scatter_rows(shifted: Tensor, step: Merge, unit: Tensor) -> Tensor:
     """Rows (..., N + 1, d) whose products the batch adds to the covariance.
 
     They are the samples about the new mean, and as the last how far the old mean lies from it: no
-    covariance is ever a difference of large numbers.
-
-    Args:
-        shifted: samples about the old mean, (..., N, d).
-        step: what the batch does to the mean.
-        unit: the length in whose square covariances are kept, (1,).
+    covariance is ever a difference of large numbers. ``shifted`` are samples about the old mean,
+    (..., N, d), and ``unit`` is the length in whose square covariances are kept, (1,).
     """
     shift = step.shift.unsqueeze(-2)
     return torch.cat([shifted - shift, shift], dim=-2) * (step.roots / unit).unsqueeze(-1)
@@ -87,11 +83,7 @@ def follow(unit: Tensor, variance: Tensor, bound: Tensor) -> tuple[Tensor, Tenso
     """The unit that suits a covariance and a batch, and the old one in its terms.
 
     It stays where what they hold counts as zero: a whitening in smaller units would be infinite.
-
-    Args:
-        unit: the unit so far, (1,).
-        variance: the largest variance, in units squared, ().
-        bound: the largest deviation in the batch, (1,).
+    Given are the largest variance, in units squared, (), and deviation in the batch, (1,).
     """
     # It falls by no more than a square can bear at once.
     faded = torch.where(variance > 0, unit * variance.sqrt().clamp_min(1e-3), 0)
@@ -139,11 +131,6 @@ def scatter(rows: Tensor, sketch: Tensor | None, others: Tensor | None = None) -
     """RowsᵀRows, or its diagonal beside its product with a sketch, (d, 1 + r).
 
     With ``others``, as many, it is RowsᵀOthers.
-
-    Example:
-        >>> scatter(torch.eye(2) * 3, torch.ones(2, 1))
-        tensor([[9., 9.],
-                [9., 9.]])
     """
     others = rows if others is None else others
     if sketch is None:
@@ -152,10 +139,5 @@ def scatter(rows: Tensor, sketch: Tensor | None, others: Tensor | None = None) -
 
 
 def variances(covariance: Tensor, sketch: Tensor | None) -> Tensor:
-    """The diagonal of a covariance, or of one that a sketch stands for, (..., d).
-
-    Example:
-        >>> variances(torch.eye(2), None)
-        tensor([1., 1.])
-    """
+    """The diagonal of a covariance, or of one that a sketch stands for, (..., d)."""
     return covariance[..., 0] if sketch is not None else covariance.diagonal(dim1=-2, dim2=-1)

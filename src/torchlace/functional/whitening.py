@@ -101,9 +101,5 @@ def newton_schulz_iterations(condition: float) -> int:
 
     It grows by 3/2 an iteration to the order of one (on the scale of square roots), and then a few
     quadratic steps reach machine precision.
-
-    Example:
-        >>> newton_schulz_iterations(1e4)
-        18
     """
     return math.ceil(math.log(math.sqrt(max(condition, 1.0))) / math.log(1.5)) + 6

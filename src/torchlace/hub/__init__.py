@@ -66,9 +66,6 @@ def save_pretrained(
         name: what the model is called; by default as the folder.
         license: an identifier such as ``"mit"`` for the model card, which names none by default.
 
-    Returns:
-        The folder.
-
     Example:
         >>> model = Classifier("small-cnn", "lace", num_classes=2, channels=1)
         >>> with tempfile.TemporaryDirectory() as place:
@@ -93,7 +90,7 @@ def save_pretrained(
 
 
 def from_pretrained(name: str | Path, **download: Any) -> Pretrained:
-    """Load a classifier that :func:`save_pretrained` or :func:`push_to_hub` wrote, on the CPU.
+    """Load a classifier that :func:`save_pretrained` or :func:`push_to_hub` wrote.
 
     Args:
         name: a folder, or the name of a model on the Hugging Face Hub, such as ``"me/flowers"``.
@@ -102,9 +99,6 @@ def from_pretrained(name: str | Path, **download: Any) -> Pretrained:
 
     Returns:
         The classifier on the CPU and in evaluation mode, with its preparation and class names.
-
-    Raises:
-        ValueError: if it holds no classifier of torchlace, or one that can't be made here.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -135,7 +129,7 @@ def push_to_hub(
     token: str | None = None,
     license: str | None = None,
 ) -> str:
-    """Upload a run or a classifier to the Hugging Face Hub, with its model card.
+    """Upload a run or a classifier to the Hugging Face Hub, with its model card; the address.
 
     Args:
         source: as for :func:`save_pretrained`.
@@ -143,9 +137,6 @@ def push_to_hub(
         private: whether a new one is private; by default as the account has it.
         token: of the account; by default the one of ``hf auth login``.
         license: as for :func:`save_pretrained`.
-
-    Returns:
-        The address of the upload.
     """
     api = _hub().HfApi(token=token)
     with tempfile.TemporaryDirectory() as place:

@@ -14,7 +14,7 @@ from torchlace.experiments.pictures import encode
 from torchlace.report.page.examples import Sheet
 from torchlace.report.page.gather import COLUMNS, Collection, Group, Shown
 from torchlace.report.scores import axis_range
-from torchlace.report.style import palette
+from torchlace.report.style import palette, shorten
 
 # Coordinates on the sphere as 16-bit integers: a 65,000th of its diameter is finer than any screen.
 UNIT = 32767
@@ -206,11 +206,7 @@ def _names(centres: Array, labels: ArrayLike, names: Sequence[str], front: bool)
     found = zip(np.unique(np.asarray(labels)), _places(centres), centres[:, 2], strict=True)
     for label, (x, y), depth in found:
         if (depth > 0) == front:
-            name = escape(_short(names[label]))
+            name = escape(shorten(names[label], _LONGEST_NAME))
             beside = y + _INWARDS if y < 0 else y - _INWARDS
             drawn.append(f'<text x="{x}" y="{beside}">{name}</text>')
     return drawn
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
