@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -64,13 +64,6 @@ class Moments:
                     centred = batch - mean
                     self._merge(strip, len(batch), mean, centred.T @ centred)
 
-    def merge(self, other: Moments) -> Self:
-        """Take in all that another has seen of the same strips, and return this one."""
-        for strip, count in enumerate(other.counts):
-            if count:
-                self._merge(strip, count, other.means[strip], other.scatters[strip])
-        return self
-
     def _merge(self, strip: int, many: int, mean: Any, scatter: Any) -> None:
         """Two scatters, and that between their means."""
         seen, step = self.counts[strip], mean - self.means[strip]
@@ -81,7 +74,7 @@ class Moments:
         self.scatters[strip] += step[:, None] * step * (many * seen / count)
 
     def state(self) -> dict[str, Array]:
-        """All of it as arrays, which :meth:`restore` takes."""
+        """All of it as arrays, which :meth:`merge` takes."""
         seen = [strip for strip, count in enumerate(self.counts) if count]
         means, scatters = (
             np.stack([_on_host(values[strip]) for strip in seen]) if seen else np.empty(0)
@@ -89,14 +82,16 @@ class Moments:
         )
         return {"counts": np.array(self.counts), "means": means, "scatters": scatters}
 
-    def restore(self, state: dict[str, Array]) -> None:
-        """Stand where the moments stood whose state this is."""
-        self.counts = state["counts"].tolist()
-        seen = [strip for strip, count in enumerate(self.counts) if count]
-        for values, given in ((self.means, "means"), (self.scatters, "scatters")):
-            for strip, value in zip(seen, state[given], strict=True):
-                on_cpu = self.device.type == "cpu"
-                values[strip] = value if on_cpu else torch.from_numpy(value).to(self.device)
+    def merge(self, state: Mapping[str, Array]) -> None:
+        """Take in what the moments of the same strips have seen whose state this is."""
+        counts = state["counts"].tolist()
+        seen = [strip for strip, count in enumerate(counts) if count]
+        for strip, mean, scatter in zip(seen, state["means"], state["scatters"], strict=True):
+            parts: tuple[Any, ...] = mean, scatter
+            if self.device.type != "cpu":
+                parts = tuple(torch.from_numpy(part).to(self.device) for part in parts)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._merge(strip, counts[strip], *parts)
 
     def gaussians(self, method: Literal["sample", "oas"] = "sample") -> list[Gaussian]:
         """Mean and covariance of each strip."""

@@ -94,7 +94,7 @@ class Journal:
         place, done = self.folder / "background.npz", 0
         if place.exists():
             with np.load(place) as state:
-                moments.restore({name: state[name] for name in ("counts", "means", "scatters")})
+                moments.merge(state)
                 done = int(state["rows"])
             if done < pixels.height:
                 self._resuming("background", done, pixels.height)

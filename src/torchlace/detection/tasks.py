@@ -34,7 +34,7 @@ def sum_chunks(pixels: Pixels, moments: Moments) -> Iterator[Block]:
     while len(parts) > 1:
         groups = (parts[first : first + _TOGETHER] for first in range(0, len(parts), _TOGETHER))
         parts = [delayed(_add)(group, *options) for group in groups]
-    moments.restore(parts[0].compute())
+    moments.merge(parts[0].compute())
     return iter(())
 
 
@@ -78,9 +78,7 @@ def _add(states: list[dict[str, Array]], strips: list[slice], batch_size: int) -
     # What a task is given stays as it was: where a worker is lost, it may be asked for again.
     total = Moments(strips, batch_size, torch.device("cpu"))
     for state in states:
-        part = Moments(strips, batch_size, torch.device("cpu"))
-        part.restore(state)
-        total.merge(part)
+        total.merge(state)
     return total.state()
 
 
