@@ -57,8 +57,10 @@ class Registry(Generic[T]):
         line = (inspect.getdoc(self[name]) or "").partition("\n")[0]
         return re.sub(r":\w+:`~?([^`]+)`", r"\1", line)  # without the marks of the documentation
 
-    def register(self, name: str, thing: T) -> T:
-        """Add a thing of one's own; a name that is taken is an error."""
+    def register(self, name: str, thing: T | None = None) -> Any:
+        """Add a thing of one's own, or be the decorator that does; a name taken is an error."""
+        if thing is None:
+            return functools.partial(self.register, name)
         if not isinstance(name, str) or not name or not name.isprintable():
             raise ValueError(f"the name of a {self.kind} must be a printable text, got {name!r}")
         if name in self:
@@ -89,13 +91,6 @@ class Registry(Generic[T]):
                 f"({type(error).__name__}: {error}): mend or uninstall {package}"
             ) from error
         return found
-
-
-def registered(registry: Registry[Any], name: str, thing: Any) -> Callable[[Any], Any] | Any:
-    """Register a thing, or, where there is none yet, return a decorator that does."""
-    if thing is None:
-        return functools.partial(registry.register, name)
-    return registry.register(name, thing)
 
 
 def required(module: str, advice: str) -> Any:

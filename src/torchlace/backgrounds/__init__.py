@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from torchlace import _values
-from torchlace._registry import Registry, registered
+from torchlace._registry import Registry
 from torchlace.backgrounds.base import Background, ClasswiseBackground
 from torchlace.backgrounds.clock import advance, refreshing
 from torchlace.backgrounds.estimated import Total, Within
@@ -124,4 +124,4 @@ def register(name: str, kind: type[Background] | None = None) -> Any:
         Halved(4)
         >>> _REGISTRY.forget("halved")
     """
-    return registered(_REGISTRY, name, kind)
+    return _REGISTRY.register(name, kind)

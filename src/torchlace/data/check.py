@@ -16,7 +16,7 @@ from torchlace.data.load import image_hashes, load_data
 from torchlace.data.sources import KNOWN, identify
 
 _CELL, _GAP, _MARGIN, _TEXT = 64, 4, 12, 14
-_MOST_CLASSES, _LETTERS = 100, 32
+_MOST_CLASSES, _LETTERS, _COLUMNS = 100, 32, 12
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,8 @@ def check_data(
     return report
 
 
-def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Path:
-    """Write a PNG with a row of training images for each class (of the first 100 classes).
-
-    Args:
-        data: the set.
-        path: where to write it.
-        columns: images of each class, spread evenly over the set.
+def contact_sheet(data: ImageData, path: Path | str) -> Path:
+    """Write a PNG with twelve training images of each class (of the first 100), spread evenly.
 
     Example:
         >>> import tempfile
@@ -145,7 +140,7 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
     title = _title(data)
     left = 2 * _MARGIN + round(max(font.getlength(label) for label in labels))
     top = 2 * _MARGIN + _TEXT
-    across = max(left + columns * step, round(font.getlength(title)) + _MARGIN) + _MARGIN
+    across = max(left + _COLUMNS * step, round(font.getlength(title)) + _MARGIN) + _MARGIN
     sheet = Image.new("RGB", (across, top + len(labels) * step + _MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
     draw.text((_MARGIN, _MARGIN + _TEXT // 2), title, "black", font, anchor="lm")
@@ -153,8 +148,8 @@ def contact_sheet(data: ImageData, path: Path | str, *, columns: int = 12) -> Pa
         y = top + row * step
         draw.text((_MARGIN, y + cell // 2), label, "black", font, anchor="lm")
         members = (data.train.labels == row).nonzero().flatten()
-        if len(members) > columns:
-            members = members[torch.arange(columns) * len(members) // columns]
+        if len(members) > _COLUMNS:
+            members = members[torch.arange(_COLUMNS) * len(members) // _COLUMNS]
         for column, image in enumerate(data.train.batch(members)):
             picture = ImageOps.pad(as_picture(image).convert("RGB"), (cell, cell), method, "white")
             sheet.paste(picture, (left + column * step, y))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchlace._registry import Registry, registered
+from torchlace._registry import Registry
 from torchlace._text import setting
 from torchlace._values import check_choice, nearest, suggestion
 from torchlace.data.decode import DataError, MissingDataError, require
@@ -100,7 +100,7 @@ def register(name: str, loader: Loader | None = None) -> Any:
     """
     if name in KNOWN:
         raise ValueError(f"{name} is a known data set: register yours by another name")
-    return registered(LOADERS, name, loader)
+    return LOADERS.register(name, loader)
 
 
 def data_names() -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchlace._reporter import Reporter
 from torchlace.evaluation.clusters import agreement, cluster_scores
 from torchlace.evaluation.geometry import Spaces, angle_scores, spaces, whitening_scores
-from torchlace.evaluation.kept import Extracted, extract, keep, kept
+from torchlace.evaluation.kept import Extracted, extract, keep, kept_object
 from torchlace.evaluation.measures import own
 from torchlace.evaluation.scores import (
     calibration_scores,
@@ -25,7 +25,6 @@ from torchlace.functional import unit
 from torchlace.heads import Head
 from torchlace.runs import Run, TrainConfig, load_run
 from torchlace.runs.load import file_digest
-from torchlace.runs.readers import read_object
 from torchlace.runs.run import versions
 
 # Raised whenever a figure changes its meaning, so that those written before are made anew.
@@ -198,15 +197,11 @@ def _scores(
 
 
 def _kept(run: Run, key: dict[str, str], reporter: Reporter) -> dict[str, Any] | None:
-    content = kept(run, run.evaluation_path, reporter)
-    try:
-        scores = read_object(content.decode()) if content else {}
-        made = dict(scores["made_from"])
-    except (ValueError, KeyError, TypeError):  # absent or of another kind: made anew
-        return None
+    scores = kept_object(run, run.evaluation_path, reporter)
     scores.pop("digest", None)
-    wanted = {"format": FORMAT, **key}
-    return scores if {name: made.get(name) for name in wanted} == wanted else None
+    made, wanted = scores.get("made_from"), {"format": FORMAT, **key}
+    same = isinstance(made, dict) and {name: made.get(name) for name in wanted} == wanted
+    return scores if same else None
 
 
 def _compare(found: Inspection, run: Run, reporter: Reporter) -> None:

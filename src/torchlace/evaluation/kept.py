@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torchlace.data import DataError, ImageData, Images, image_batches
 from torchlace.models.predict import BATCH, Prediction, predict
 from torchlace.runs import LoadedRun, Run, RunError, read_data, seals, write_whole
 from torchlace.runs.load import file_digest
+from torchlace.runs.readers import read_object
 
 _NOT_OURS = (errno.EROFS, errno.EACCES, errno.EPERM)
 _TENSORS = ("features", "logits", "labels")
@@ -50,6 +52,15 @@ def kept(run: Run, path: Path, reporter: Reporter) -> bytes | None:
         reason = str(error).partition(". ")[0]
         reporter.message(f"note: {reason}; it is made anew")
         return None
+
+
+def kept_object(run: Run, path: Path, reporter: Reporter) -> dict[str, Any]:
+    """What the JSON says that was kept beside a run; nothing where there is none to be used."""
+    content = kept(run, path, reporter)
+    try:
+        return read_object(content.decode()) if content else {}
+    except ValueError:  # of another kind: made anew
+        return {}
 
 
 def keep(path: Path, content: Iterable[seals.Buffer], reporter: Reporter) -> None:
@@ -97,8 +108,8 @@ def predictions(
     loaded: LoadedRun,
     images: Images,
     chosen: Tensor,
-    what: str,
-    reporter: Reporter,
+    what: str = "features",
+    reporter: Reporter | None = None,
     change: Callable[[Tensor], Tensor] = lambda batch: batch,
 ) -> Prediction:
     """Features and logits of the chosen images, each batch changed before it is prepared."""
@@ -110,7 +121,8 @@ def predictions(
         for batch in image_batches(images, parts, loaded.device, loaded.config.workers):
             yield change(batch)
             done += len(batch)
-            reporter.progress(what, done, len(chosen))
+            if reporter is not None:
+                reporter.progress(what, done, len(chosen))
 
     return predict(loaded.model, batches(), loaded.prepare)
 

@@ -98,15 +98,15 @@ def picture(
     return found
 
 
-def check_method(method: Method, runs: Iterable[Path], dim: Literal[2, 3] = 3) -> None:
+def check_method(method: Method, runs: Iterable[Path]) -> None:
     """Raise, before features are extracted, where the package that lays them out is missing.
 
-    Runs that are laid out already or unfinished need none.
+    Runs that are on the sphere already or unfinished need none.
 
     Example:
         >>> check_method("pca", [Path("runs/demo")])
     """
-    if any(Run(path).finished and not _path(path, "raw", method, dim).exists() for path in runs):
+    if any(Run(path).finished and not _path(path, "raw", method, 3).exists() for path in runs):
         require_method(method)
 
 

@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from torchlace._reporter import Reporter
 from torchlace.data import DataError, Images, load_data, stratified_split
-from torchlace.evaluation.kept import keep, kept, predictions
+from torchlace.evaluation.kept import keep, kept_object, predictions
 from torchlace.models.predict import Prediction
 from torchlace.runs import LoadedRun, Run, RunError, load_run, read_data
-from torchlace.runs.readers import read_object
 
 Apart = dict[str, dict[str, dict[str, float]]]
 """By score and set, what :func:`torchlace.detection.separation` says."""
@@ -81,11 +80,8 @@ def unknown_scores(
 
 def kept_unknown(run: Run, reporter: Reporter | None = None) -> Apart:
     """What earlier calls of :func:`unknown_scores` have found out about a run."""
-    content = kept(run, run.unknown_path, reporter or Reporter())
-    try:
-        return dict(read_object(content.decode())["scores"]) if content else {}
-    except (ValueError, KeyError, TypeError):  # of another kind: made anew
-        return {}
+    scores = kept_object(run, run.unknown_path, reporter or Reporter()).get("scores")
+    return scores if isinstance(scores, dict) else {}
 
 
 def known_samples(loaded: LoadedRun, reporter: Reporter, root: Path | None = None) -> Known:

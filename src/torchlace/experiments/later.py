@@ -12,11 +12,11 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from torchlace._sklearn import Array
-from torchlace.data import Images, first_classes, image_batches, load_data
+from torchlace.data import Images, first_classes, load_data
 from torchlace.data.first import take_first
 from torchlace.estimators import LACEClassifier
+from torchlace.evaluation.kept import predictions
 from torchlace.experiments.rules import FeCAM, KubokawaSrivastava, NearestMean, RanPAC
-from torchlace.models.predict import BATCH, predict
 from torchlace.runs import LoadedRun, Run, load_run
 
 
@@ -124,9 +124,8 @@ def embedded(loaded: LoadedRun, root: Path | None = None) -> Features:
     data = take_first(whole, whole.num_classes, some.order)
 
     def features(images: Images) -> Array:
-        parts = torch.arange(len(images)).split(BATCH)
-        batches = image_batches(images, parts, loaded.device, loaded.config.workers)
-        seen: Array = predict(loaded.model, batches, loaded.prepare).features.cpu().numpy()
+        every = torch.arange(len(images))
+        seen: Array = predictions(loaded, images, every).features.cpu().numpy()
         return seen
 
     labels = (part.labels.numpy() for part in (data.train, data.test))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torchlace._registry import Registry, registered
+from torchlace._registry import Registry
 from torchlace.functional import Mixed, fit_temperature
 from torchlace.heads.adacos import AdaCos
 from torchlace.heads.base import Head
@@ -106,4 +106,4 @@ def register(name: str, factory: _MADE | None = None) -> Any:
         'CosFace with a wide margin.'
         >>> _REGISTRY.forget("steep")
     """
-    return registered(_REGISTRY, name, factory)
+    return _REGISTRY.register(name, factory)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_count
-from torchlace._registry import Registry, registered
+from torchlace._registry import Registry
 from torchlace.backgrounds import BackgroundNorm
 
 Stem = Literal["standard", "small"]
@@ -145,7 +145,7 @@ def register(name: str, factory: Callable[[int], nn.Module] | None = None) -> An
         torch.Size([2, 64])
         >>> _REGISTRY.forget("flat")
     """
-    return registered(_REGISTRY, name, factory)
+    return _REGISTRY.register(name, factory)
 
 
 def backbone_names(like: str = "") -> list[str]:

@@ -7,6 +7,7 @@ and names: nothing in it is executed, and there are no pickles.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torchlace
+from torchlace import heads
 from torchlace._files import write_whole
 from torchlace._registry import required
 from torchlace.data import Prepare
-from torchlace.hub.card import model_card, plain
 from torchlace.models import Classifier
 
 __all__ = ["Pretrained", "from_pretrained", "push_to_hub", "save_pretrained"]
@@ -28,6 +29,8 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 _LIBRARY = "torchlace"
 # Where a model computes is for whoever loads it; in what precision is said by its weights.
 _ELSEWHERE = {"device", "dtype"}
+_PREPARED = ("mean", "std", "resize", "crop")
+_NEEDED = "the Hugging Face Hub needs huggingface_hub: pip install 'torchlace[hub]'"
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def save_pretrained(
     given = _given(source)
     config = _config(given)
     _check_free(folder)
-    card = model_card(given, config["model"], name or folder.resolve().name, license)
+    card = _model_card(given, config["model"], name or folder.resolve().name, license)
     # Clones: safetensors refuses tensors that share memory.
     state = {key: value.detach().cpu().clone() for key, value in given.model.state_dict().items()}
     files = {WEIGHTS: save(state), CARD: card.encode()}
@@ -90,21 +93,19 @@ def save_pretrained(
 
 
 def from_pretrained(name: str | Path, **download: Any) -> Pretrained:
-    """Load a classifier that :func:`save_pretrained` or :func:`push_to_hub` wrote.
+    """Load what :func:`save_pretrained` or :func:`push_to_hub` wrote, in evaluation mode.
 
     Args:
         name: a folder, or the name of a model on the Hugging Face Hub, such as ``"me/flowers"``.
         **download: ``revision``, ``token``, ``cache_dir``, ``local_files_only`` and others of
             ``huggingface_hub.snapshot_download``.
-
-    Returns:
-        The classifier on the CPU and in evaluation mode, with its preparation and class names.
     """
     folder = Path(name)
     if not folder.is_dir():
         if isinstance(name, Path) or name.count("/") != 1 or name.startswith((".", "/")):
             raise FileNotFoundError(f"there is no folder {name}")
-        folder = Path(_hub().snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS], **download))
+        hub = required("huggingface_hub", _NEEDED)
+        folder = Path(hub.snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS], **download))
     from safetensors import SafetensorError
 
     try:
@@ -138,7 +139,7 @@ def push_to_hub(
         token: of the account; by default the one of ``hf auth login``.
         license: as for :func:`save_pretrained`.
     """
-    api = _hub().HfApi(token=token)
+    api = required("huggingface_hub", _NEEDED).HfApi(token=token)
     with tempfile.TemporaryDirectory() as place:
         folder = save_pretrained(source, Path(place, "model"), name=repo, license=license)
         repo = api.create_repo(repo, private=private, exist_ok=True).repo_id
@@ -183,7 +184,7 @@ def _given(source: Source) -> Pretrained:
     loaded = load_run(source, "cpu")
     result = loaded.run.result()  # an unfinished run is not calibrated yet
     # Paths say more of the machine than of the data.
-    data = plain(Path(loaded.config.data).stem)
+    data = _plain(Path(loaded.config.data).stem)
     kept = loaded.config.as_dict().items()
     settings = {key: value for key, value in kept if key not in {*EXECUTION, "data"}}
     about = (
@@ -213,12 +214,9 @@ def _config(given: Pretrained) -> dict[str, Any]:
         "version": torchlace.__version__,
         "model": {**made, "head_options": options, "pretrained": False},
         "class_names": names,
-        "size": None if given.size is None else list(given.size),
-        "preparation": None,
+        "size": given.size,
+        "preparation": given.prepare and {name: getattr(given.prepare, name) for name in _PREPARED},
     }
-    if given.prepare is not None:
-        says = ("mean", "std", "resize", "crop")
-        config["preparation"] = {name: getattr(given.prepare, name) for name in says}
     try:
         json.dumps(config)
     except TypeError as error:
@@ -248,6 +246,54 @@ def _loaded(folder: Path) -> Pretrained:
     return Pretrained(model.eval(), tuple(map(str, names)), prepare, size)
 
 
-def _hub() -> Any:
-    advice = "the Hugging Face Hub needs huggingface_hub: pip install 'torchlace[hub]'"
-    return required("huggingface_hub", advice)
+def _model_card(given: Pretrained, made: Mapping[str, Any], name: str, license: str | None) -> str:
+    """The card of a classifier that is ``made`` as its config.json says."""
+    task = "image-classification"
+    about = {"library_name": _LIBRARY, "pipeline_tag": task, "tags": [_LIBRARY, task, made["head"]]}
+    about |= {"license": license} if license is not None else {}
+    # A JSON value is a YAML value too.
+    front = "".join(f"{key}: {json.dumps(value)}\n" for key, value in about.items())
+    images = "prepared images" if given.prepare is None else "uint8 images"
+    if given.size is not None:
+        images += f" of {given.size[0]} × {given.size[1]} pixels"
+    # Grey images are repeated to as many channels as the mean has.
+    channels = made.get("channels", 3)
+    several = "" if given.prepare is None or channels == 1 else "1 or "
+    prepared = "images" if given.prepare is None else "loaded.prepare(images)"
+    parts = [
+        f"---\n{front}---",
+        f"# {_plain(name)}",
+        f"An image classifier: the network `{made['backbone']}` with the head `{made['head']}` of "
+        f"torchlace. {heads.summary(made['head'])}\nIt tells {made['num_classes']} classes apart; "
+        f"`config.json` has their names and the options of network and head.",
+        "## Use",
+        "```python\nimport torchlace as tl\n\n"
+        f'loaded = tl.hub.from_pretrained("{_plain(name)}")\n'
+        f"probabilities = loaded.model.probabilities({prepared})\n```",
+        f"It takes {images}, (N, {several}{channels}, height, width).",
+    ]
+    if given.figures:
+        parts += ["## Results", "On the test images:", _results(given.figures, made)]
+    if given.about:
+        parts += ["## Training", given.about.rstrip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _results(figures: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """The measures that runs are compared by, as a table."""
+    from torchlace.evaluation.measures import TRAINING, figure, measures
+
+    lines = ["| measure | value | |", "| --- | ---: | --- |"]
+    for each in (*measures(), *TRAINING):
+        known = (figure(figures, name) for name in (each.name, each.line))
+        value = each.shown(next((found for found in known if found is not None), None))
+        # Of five classes every one is among the first five.
+        said = each.short and (each.name != "top5_accuracy" or made["num_classes"] > 5)
+        if value is not None and said:
+            lines.append(f"| {each.heading} | {value:,.{each.digits}f} | {each.about} |")
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """A name without what Markdown would act upon."""
+    return re.sub(r"[^\w /.+-]", "", text)
