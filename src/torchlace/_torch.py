@@ -1,4 +1,4 @@
-"""What torch keeps private, and may move: all such names that the library uses stand here."""
+"""The device of a name; and all that torch keeps private, and may move, that the library uses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,64 @@ from torch._C._functorch import (
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchlace._text import setting
+from torchlace._values import nearest
+
 __all__ = [
     "BatchNorm",
     "TorchDispatchMode",
     "constant_when_compiled",
     "default_store",
+    "find_device",
     "is_compile_error",
     "is_tracing",
     "lerp_all_",
     "mapped",
+    "named_device",
+    "no_device",
     "transformed",
     "transforming",
     "untransformed",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def named_device(name: str | torch.device) -> torch.device:
+    """The device of this name, or an error that says what to use instead."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    here: dict[str, Callable[[], bool]] = {
+        "cuda": torch.cuda.is_available,
+        "mps": torch.backends.mps.is_available,
+    }
+    try:
+        device = torch.device(name)
+        if device.type in here and not here[device.type]():
+            raise no_device(device.type)
+        if device.index is not None or device.type not in ("cpu", *here):
+            torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        use = setting("device", "cpu")
+        hint = "; did you mean 'cuda'?" if nearest(str(name), ("cuda",)) else ""
+        raise ValueError(f'unknown device {name!r}: use {use}, "cuda" or "auto"{hint}') from None
+    return device
+
+
+def no_device(kind: str) -> ValueError:
+    """The error of a machine that has no device of this kind."""
+    use = setting("device", "cpu")
+    return ValueError(f"there is no {kind.upper()} device here: use {use}")
+
+
+def find_device(name: str | torch.device, rows: Any = None) -> torch.device:
+    """The device of this name for work in fp64: ``auto`` is where a tensor lies, else CUDA."""
+    if name == "auto" and isinstance(rows, Tensor):
+        return rows.device
+    if str(name) == "mps":
+        cpu = setting("device", "cpu")
+        raise ValueError(f"statistics are kept in fp64, which mps lacks: use {cpu}")
+    return named_device(name)
 
 
 def transforming() -> bool:

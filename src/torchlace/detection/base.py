@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count, check_number
-from torchlace._device import find_device
 from torchlace._sklearn import Array, fit_anew
 from torchlace._text import setting
+from torchlace._torch import find_device
 from torchlace.detection.background import (
     Covariance,
     Gaussian,

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from torchlace._checks import check_choice, check_count
-from torchlace._device import find_device
 from torchlace._sklearn import Array, as_array, as_tensor, fit_anew
+from torchlace._torch import find_device
 from torchlace.detection.background import Covariance, Moments, estimate, whitening
 from torchlace.detection.detectors import ACEDetector, SMFDetector
 from torchlace.detection.pixels import Pixels

@@ -14,10 +14,10 @@ from sklearn.utils.validation import _check_n_features, validate_data
 from torch import Tensor
 
 from torchlace._checks import check_count
-from torchlace._device import find_device
 from torchlace._files import require_memory
 from torchlace._sklearn import Array
 from torchlace._text import counted, setting
+from torchlace._torch import find_device
 from torchlace.detection.background import STREAMED, strips_of
 from torchlace.detection.cubes import Cube
 from torchlace.detection.pixels import Block, Pixels, batches, is_lazy

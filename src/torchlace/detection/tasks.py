@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from torchlace._device import find_device
 from torchlace._sklearn import Array
+from torchlace._torch import find_device
 from torchlace.detection.background import Moments
 from torchlace.detection.pixels import Block, Pixels
 from torchlace.detection.scoring import score_blocks

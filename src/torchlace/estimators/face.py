@@ -20,8 +20,8 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classi
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from torchlace._device import find_device
 from torchlace._sklearn import Array, as_array, as_tensor, fit_anew
+from torchlace._torch import find_device
 from torchlace.estimators.samples import ROWS, Samples, merge_copies
 from torchlace.heads import LACE, Head
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlace._checks import check_choice, check_number
-from torchlace._device import find_device
+from torchlace._torch import find_device
 from torchlace.estimators.closed import LEAST_SHRINKAGE, Homogeneous, Rule, Spectrum, fixed_head
 from torchlace.estimators.increments import Incremental
 from torchlace.estimators.known import Known

@@ -14,8 +14,8 @@ from typing import Protocol, Self
 
 import torch
 
-from torchlace._device import no_device
 from torchlace._text import setting
+from torchlace._torch import no_device
 from torchlace._values import check_choice, check_count
 from torchlace.data import KNOWN, MissingDataError, data_root, whole_source
 from torchlace.evaluation.pictures import require_method

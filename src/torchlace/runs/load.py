@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from torchlace._device import named_device
+from torchlace._torch import named_device
 from torchlace.data import ImageData, Prepare, load_data
 from torchlace.data.transforms import PAPER_CROP, PAPER_RESIZE
 from torchlace.models import Classifier

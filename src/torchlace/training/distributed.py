@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from torchlace._device import named_device
 from torchlace._text import setting
-from torchlace._torch import default_store
+from torchlace._torch import default_store, named_device
 from torchlace.runs import Run, RunError, TrainConfig
 from torchlace.runs.files import shared_mark
 from torchlace.training.checkpoint import shard
