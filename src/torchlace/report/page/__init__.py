@@ -14,11 +14,11 @@ from torchlace._checks import check_choice, check_count
 from torchlace._registry import required
 from torchlace._reporter import Reporter
 from torchlace.evaluation.pictures import Method
-from torchlace.report.page import sentences, tables
+from torchlace.report.page import tables
 from torchlace.report.page.drawing import collection_payload
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
-from torchlace.report.page.hero import is_baseline, make_hero, summarise
+from torchlace.report.page.hero import is_baseline, listed, make_hero, summarise
 from torchlace.runs import RunError, find_runs, write_whole
 
 __all__ = ["Report", "write_report"]
@@ -159,7 +159,6 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "differing": differing,
         "common": common,
         "environment": tables.environment_table(runs, folder),
-        "say": sentences,
         "unsure": UNSURE,
         "cut": payload["barsFrom"],
         "payload": payload,
@@ -190,7 +189,7 @@ def _title(parts: Sequence[dict[str, Any]]) -> str:
     titles = []
     for part in parts:
         labels = [group.label for group in part["groups"]]
-        what = f"{len(labels)} settings" if len(labels) > 3 else sentences.listed(labels)
+        what = f"{len(labels)} settings" if len(labels) > 3 else listed(labels)
         titles.append(f"{what} on {part['collection'].data}")
     return "; ".join(titles)
 

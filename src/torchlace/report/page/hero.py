@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from torchlace.experiments.tables import mean_interval
 from torchlace.report.page.drawing import Colours, draw_ball
+from torchlace.report.page.examples import confusions, percent
 from torchlace.report.page.gather import Collection, Group, Shown
-from torchlace.report.page.sentences import confusions, listed, percent, points
 
 _SPACES = {"raw": "Before whitening", "whitened": "After whitening"}
 
@@ -39,7 +39,6 @@ class Hero:
     """Who is ahead or that it is a tie, the figures behind it, and the features of the best run."""
 
     headline: str
-    tie: bool
     facts: list[Fact]
     run: Shown
     balls: list[Ball]
@@ -75,7 +74,6 @@ def make_hero(collection: Collection, groups: Sequence[Group], colours: Sequence
     facts.append(_seeds(best))
     return Hero(
         _headline(best.label, level, alone=not others),
-        bool(level),
         facts,
         run,
         _balls(run, collection.class_names, colours),
@@ -92,8 +90,8 @@ def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
     if len(groups) == 1:
         return [f"{first}.", *_weakness(best.runs[0])]
     second = groups[1]
-    gap = points(score.mean - second.accuracy.mean)
-    more = "as often as" if gap == points(0) else f"{gap} more than"
+    gap = _points(score.mean - second.accuracy.mean)
+    more = "as often as" if gap == _points(0) else f"{gap} more than"
     first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
     sentences = [first, _find_lead(best, second).why]
     if len(groups) > 2:
@@ -110,6 +108,17 @@ def _find_lead(one: Group, other: Group) -> _Lead:
     low, high = mean_interval(difference)
     tie, why = _judge(one, other, within=low <= 0 <= high)
     return _Lead(float(difference.mean()), low, high, tie, why)
+
+
+def _points(number: float) -> str:
+    """A difference of percentages, to a tenth."""
+    text = f"{number:.1f}"
+    return f"{text}\u00a0{'point' if text == '1.0' else 'points'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a person lists them."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def is_baseline(run: Shown) -> bool:
@@ -192,7 +201,7 @@ def _lead(baseline: str, lead: _Lead) -> Fact:
     ends = f"{_signed(lead.low)} to {_signed(lead.high)}"
     verdict = "it may be chance, so call it a tie" if lead.tie else "more than chance would explain"
     about = f"95\u00a0% interval over the test images: {ends}; {verdict}"
-    return Fact(f"Ahead of {baseline} by", points(lead.points), about)
+    return Fact(f"Ahead of {baseline} by", _points(lead.points), about)
 
 
 def _seeds(best: Group) -> Fact:
