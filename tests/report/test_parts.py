@@ -13,10 +13,11 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from torchlace.data import MemoryImages
+from torchlace.evaluation.scores import confusions
 from torchlace.experiments.pictures import encode
 from torchlace.report.page import _first
 from torchlace.report.page.drawing import HORIZON, UNIT, best_view, class_centres, draw_ball
-from torchlace.report.page.examples import confusions, find_examples, make_sheet
+from torchlace.report.page.examples import find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Shown, Spread, group_runs, short_names
 from torchlace.report.page.hero import make_hero, summarise
 from torchlace.report.page.tables import classes_table, comparison_table, settings_tables

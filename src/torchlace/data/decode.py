@@ -117,7 +117,11 @@ def decode_image(path: Path | str, *, channels: int, size: tuple[int, int] | Non
             # A photograph's JPEG decodes several times faster at a fraction of its size, and twice
             # the target leaves the resize enough to average.
             image.draft(None, (2 * max(size), 2 * max(size)))
-        upright = _fit(_convert(image, channels), size)
+        upright = _convert(image, channels)
+        if size is not None and size != (upright.height, upright.width):
+            from PIL import Image, ImageOps
+
+            upright = ImageOps.fit(upright, size[::-1], Image.Resampling.BILINEAR)
         pixels = np.array(upright, np.uint8).reshape(upright.height, upright.width, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
@@ -242,18 +246,3 @@ def _convert(image: Image.Image, channels: int) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image)
     return image.convert(mode)
-
-
-def _fit(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
-    if size is None or size == (image.height, image.width):
-        return image
-    from PIL import Image
-
-    height, width = size
-    scale = max(height / image.height, width / image.width)
-    # Only what stays in sight is resized: the part of the source that the target covers.
-    left = (image.width - width / scale) / 2
-    top = (image.height - height / scale) / 2
-    box = (left, top, left + width / scale, top + height / scale)
-    box = (max(box[0], 0), max(box[1], 0), min(box[2], image.width), min(box[3], image.height))
-    return image.resize((width, height), Image.Resampling.BILINEAR, box=box)

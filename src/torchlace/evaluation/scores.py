@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -170,27 +171,33 @@ def verdict(scores: dict[str, Any], class_names: Sequence[str]) -> list[str]:
         its probabilities can be trusted: they are 2.0 points off on average
         most often confused: dog taken for cat (10 of 50)
     """
+    from scipy.stats import binomtest
+
     confusion = scores["confusion"]
     of_each = [sum(row) for row in confusion]
     count = sum(of_each)
-    low, high = _wilson(scores["accuracy"] / 100, count)
+    right = sum(row[true] for true, row in enumerate(confusion))
+    low, high = binomtest(right, count).proportion_ci(method="wilson")
     sentences = [
         f"right for {scores['accuracy']:.1f} % of {count:,} test images (95 % interval "
         f"{100 * low:.1f} to {100 * high:.1f})",
         _trust(scores["calibrated_ece"], scores["reliability"]["after"], count),
     ]
-    wrong = [
-        (row[given], true, given)
-        for true, row in enumerate(confusion)
-        for given in range(len(row))
-        if given != true and row[given]
-    ]
     names = [shown(name) for name in distinct_names(class_names)]
     said = [
         f"{names[true]} taken for {names[given]} ({many:,} of {of_each[true]:,})"
-        for many, true, given in sorted(wrong, key=lambda each: (-each[0], each[1:]))[:_NAMED]
+        for true, given, many in confusions(confusion, _NAMED)
     ]
     return [*sentences, f"most often confused: {', '.join(said)}"] if said else sentences
+
+
+def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
+    """The most frequent mistakes: true class, class it was taken for, how often."""
+    wrong = np.array(counts)
+    np.fill_diagonal(wrong, 0)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+    pairs = zip(*np.unravel_index(order, wrong.shape), strict=True)
+    return [(int(i), int(j), int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -246,11 +253,3 @@ def _trust(off: float, bins: Sequence[dict[str, Any]], count: int) -> str:
     if off <= _ROUGH:
         return f"its probabilities are roughly right: {by}"
     return f"its probabilities can't be trusted: {by}"
-
-
-def _wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share that was seen of so many."""
-    z = 1.96
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
-    return max(middle - half, 0.0), min(middle + half, 1.0)

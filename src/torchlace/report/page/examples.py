@@ -7,11 +7,12 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from torchlace.evaluation.scores import confusions
 
 if TYPE_CHECKING:
     from torchlace.data import Images
@@ -171,15 +172,6 @@ def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:
         _SHOWN // cell * cell if cell <= _SHOWN else _SHOWN,
         {index: place for place, index in enumerate(indices)},
     )
-
-
-def confusions(counts: Any, most: int) -> list[tuple[int, int, int]]:
-    """The most frequent mistakes: true class, class it was taken for, how often."""
-    wrong = np.array(counts)
-    np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:most]
-    pairs = zip(*np.unravel_index(order, wrong.shape), strict=True)
-    return [(int(i), int(j), int(wrong[i, j])) for i, j in pairs if wrong[i, j]]
 
 
 def percent(number: str) -> str:

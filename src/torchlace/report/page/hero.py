@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchlace.evaluation.scores import confusions
 from torchlace.experiments.tables import mean_interval
 from torchlace.report.page.drawing import Colours, draw_ball
-from torchlace.report.page.examples import confusions, percent
+from torchlace.report.page.examples import percent
 from torchlace.report.page.gather import Collection, Group, Shown
 
 _SPACES = {"raw": "Before whitening", "whitened": "After whitening"}
