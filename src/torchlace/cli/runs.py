@@ -115,15 +115,11 @@ def report(
     A run that can't be shown is listed with the reason; if none can, no page is written.
     """
     with plain_errors():
-        from torchlace.evaluation import check_method
         from torchlace.report import write_report
-        from torchlace.runs import find_runs
 
-        checked: Any = method  # below
-        check_method(checked, find_runs(runs))
+        options: dict[str, Any] = {"method": method, "device": device, "root": root}
         with reporting() as watcher:
-            options: dict[str, Any] = {"samples": samples, "device": device, "root": root}
-            written = write_report(runs, output, method=checked, reporter=watcher, **options)
+            written = write_report(runs, output, samples=samples, reporter=watcher, **options)
     say(str(written.path))
     if open_page:
         typer.launch(written.path.resolve().as_uri())

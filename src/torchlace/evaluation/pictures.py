@@ -106,6 +106,7 @@ def check_method(method: Method, runs: Iterable[Path]) -> None:
     Example:
         >>> check_method("pca", [Path("runs/demo")])
     """
+    check_choice("method", method, _METHODS)
     if any(Run(path).finished and not _path(path, "raw", method, 3).exists() for path in runs):
         require_method(method)
 

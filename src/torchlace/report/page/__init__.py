@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torchlace
-from torchlace._checks import check_choice, check_count
+from torchlace._checks import check_count
 from torchlace._registry import required
 from torchlace._reporter import Reporter
-from torchlace.evaluation.pictures import Method
+from torchlace.evaluation.pictures import Method, check_method
 from torchlace.report.page import tables
 from torchlace.report.page.drawing import collection_payload
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
@@ -74,8 +74,8 @@ def write_report(
     for name in ("jinja2", "plotly"):
         _required(name)
     check_count("samples", samples, 5)
-    check_choice("method", method, get_args(Method))
     paths, path = find_runs(runs), Path(path)
+    check_method(method, paths)
     if not paths:
         raise ValueError("a report needs at least one run")
     if path.is_dir():
