@@ -19,7 +19,7 @@ from torchlace.report.page import _first
 from torchlace.report.page.drawing import HORIZON, UNIT, best_view, class_centres, draw_ball
 from torchlace.report.page.examples import find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Shown, Spread, group_runs, short_names
-from torchlace.report.page.hero import make_hero, summarise
+from torchlace.report.page.hero import make_hero
 from torchlace.report.page.tables import classes_table, comparison_table, settings_tables
 from torchlace.training import TrainConfig
 
@@ -54,8 +54,7 @@ def run(name, wrong=0, first=0, **settings):
 
 
 def sentences(*runs):
-    collection = Collection("animals", list(runs), None)
-    return summarise(collection, group_runs(runs))
+    return hero(*runs).sentences
 
 
 def test_seeds_and_machines_are_grouped_and_settings_are_not():

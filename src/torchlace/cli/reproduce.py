@@ -108,7 +108,6 @@ def reproduce(
         if missing and results is None:
             raise ValueError("--missing runs what lines of results lack: name them by --results")
         form = _check_form(form, out)
-        check_choice("engine", engine, ("local", "ray"))
         settings: dict[str, Any] = {"protocol": protocol, "epochs": max_epochs, "imports": imports}
         settings |= {"root": root and str(root), "compile": compile or None}
         settings |= {"device": None if device == "auto" else device}

@@ -154,7 +154,6 @@ def layout(
 
 def require_method(method: Method) -> None:
     """Raise unless the package of a method is installed; importing it may take long."""
-    check_choice("method", method, _METHODS)
     module, advice = _PACKAGES[method]
     if find_spec(module) is None:
         raise ImportError(f"{advice} (No module named {module!r})")

@@ -18,7 +18,7 @@ from torchlace.report.page import tables
 from torchlace.report.page.drawing import collection_payload
 from torchlace.report.page.examples import UNSURE, Sheet, find_examples, make_sheet
 from torchlace.report.page.gather import Collection, Failed, Group, gather, group_runs
-from torchlace.report.page.hero import is_baseline, listed, make_hero, summarise
+from torchlace.report.page.hero import is_baseline, listed, make_hero
 from torchlace.runs import RunError, find_runs, write_whole
 
 __all__ = ["Report", "write_report"]
@@ -144,7 +144,6 @@ def _part(number: int, collection: Collection, folder: Path) -> dict[str, Any]:
         "collection": collection,
         "groups": groups,
         "hero": make_hero(collection, groups, payload["colours"]),
-        "sentences": summarise(collection, groups),
         "cards": sorted(cards, key=lambda card: (not card["shown"], not is_baseline(card["run"]))),
         "sample": sample,
         "worth": _sheet(collection, sorted({i for each in found.values() for i in each.indices})),

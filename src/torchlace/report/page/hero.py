@@ -41,6 +41,7 @@ class Hero:
 
     headline: str
     facts: list[Fact]
+    sentences: list[str]
     run: Shown
     balls: list[Ball]
 
@@ -76,13 +77,14 @@ def make_hero(collection: Collection, groups: Sequence[Group], colours: Sequence
     return Hero(
         _headline(best.label, level, alone=not others),
         facts,
+        _summary(collection, groups, [lead.why for lead in leads.values()][:1]),
         run,
         _balls(run, collection.class_names, colours),
     )
 
 
-def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
-    """Who is right how often, by how much more than the next, and whether that may be chance."""
+def _summary(collection: Collection, groups: Sequence[Group], why: Sequence[str]) -> list[str]:
+    """Who is right how often, by how much more than the next, and ``why`` that is chance or not."""
     best = groups[0]
     score = best.accuracy
     images = f"{len(collection.labels):,}\u00a0test images of {collection.data}"
@@ -94,7 +96,7 @@ def summarise(collection: Collection, groups: Sequence[Group]) -> list[str]:
     gap = _points(score.mean - second.accuracy.mean)
     more = "as often as" if gap == _points(0) else f"{gap} more than"
     first += f", {more} {second.label} ({percent(second.accuracy.text(1))})."
-    sentences = [first, _find_lead(best, second).why]
+    sentences = [first, *why]
     if len(groups) > 2:
         others = [group.accuracy.mean for group in groups[2:]]
         ends = dict.fromkeys(f"{end:.1f}" for end in (min(others), max(others)))
