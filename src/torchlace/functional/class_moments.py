@@ -7,18 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchlace.functional.merging import (
-    Decay,
-    Reduce,
-    deviations,
-    follow,
-    largest,
-    only_finite,
-    reach,
-    remembered,
-    scatter,
-    variances,
-)
+from torchlace.functional import merging
+from torchlace.functional.merging import Decay, Reduce
 from torchlace.functional.targets import (
     Targets,
     add_shares,
@@ -109,11 +99,11 @@ def update_class_moments(
     classes, targets = len(moments.mass), in_rows(targets, moments.mass.dtype, -1)
     alone = isinstance(targets, Tensor) and not is_dense(targets)
     known, before = labelled(targets), selected(moments.mean, targets)
-    shifted = deviations(features, before, known)
-    bound = largest(shifted)
+    shifted = merging.deviations(features, before, known)
+    bound = merging.largest(shifted)
     limit: Tensor | float | None = None
     if covariance and not rescale:
-        limit = reach(moments.unit)
+        limit = merging.reach(moments.unit)
     elif reduce is None:
         limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
     count, squares = counts(targets, classes, shifted.dtype)
@@ -129,12 +119,12 @@ def update_class_moments(
             total = total if apart is None else total - apart
             parts.append(total.flatten())
         sums = torch.cat(parts)
-        finite, sums = only_finite(sums if reduce is None else reduce(sums), limit)
+        finite, sums = merging.only_finite(sums if reduce is None else reduce(sums), limit)
         bound, count, squares, rest = sums.split([1, classes, classes, len(sums) - 1 - 2 * classes])
         total = None if total is None else rest.view_as(total)
     shifted = torch.where(finite, shifted, 0)
     width = features.shape[1] if sketch is None else sketch.shape[1]
-    kept = remembered(decay, count.sum(), width)
+    kept = merging.remembered(decay, count.sum(), width)
     mass = moments.mass * kept + count
     divisor = mass.clamp_min(torch.finfo(mass.dtype).tiny)
     merged = moments._replace(mass=mass, squares=moments.squares * kept * kept + squares)
@@ -153,8 +143,8 @@ def update_class_moments(
     everyone = mass.sum().clamp_min(torch.finfo(mass.dtype).tiny)
     past = 1 - count.sum() / everyone
     if rescale:
-        most = variances(within, sketch).amax()
-        length, ratio = follow(length, most, torch.where(finite, bound, 0))
+        most = merging.variances(within, sketch).amax()
+        length, ratio = merging.follow(length, most, torch.where(finite, bound, 0))
         past = past * ratio.square()
     # Between the old mean and the new one there is a point about which the samples of the batch
     # alone have the square that both have together: no term for the drift of the means.
@@ -172,14 +162,14 @@ def update_class_moments(
         points = (points - count / count.sum().clamp_min(1) @ points) * (share * finite)
         apart = scatter_between(points, targets)
         assert apart is not None
-        between = scatter(points, sketch, apart)
+        between = merging.scatter(points, sketch, apart)
     rows = rows * (known * share)[:, None]
     past = within.mul_(past) if inplace else within * past
     if reduce is None and sketch is None:
         within = past.addmm_(rows.mT, rows) if inplace else past.addmm(rows.mT, rows)
         within = within if between is None else within.add_(between)
     else:
-        products = scatter(rows, sketch)
+        products = merging.scatter(rows, sketch)
         products = products if between is None else products + between
         within = past + (products if reduce is None else reduce(products))
     return merged._replace(within=within, unit=length)
@@ -222,8 +212,7 @@ def signal(moments: ClassMoments, sketch: Tensor | None = None) -> Signal:
     each = squares / mass.clamp_min(tiny) / everyone
     freedom = 1 - each.sum()
     within = moments.within / torch.where(freedom > torch.finfo(mass.dtype).eps, freedom, 1)
-    chance = variances(within, sketch).sum() * (each.sum() - squares.sum() / everyone**2).clamp_min(
-        0
-    )
+    more = (each.sum() - squares.sum() / everyone**2).clamp_min(0)
+    chance = merging.variances(within, sketch).sum() * more
     between = torch.minimum(plain, torch.maximum(plain - chance, chance))
     return Signal(within, between / (seen.sum() - 1).clamp_min(1))

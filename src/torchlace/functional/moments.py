@@ -7,21 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchlace.functional.merging import (
-    Decay,
-    Merge,
-    Reduce,
-    deviations,
-    follow,
-    largest,
-    merge,
-    only_finite,
-    reach,
-    remembered,
-    scatter,
-    scatter_rows,
-    variances,
-)
+from torchlace.functional import merging
+from torchlace.functional.merging import Decay, Merge, Reduce
 
 
 class Moments(NamedTuple):
@@ -117,44 +104,44 @@ def update_moments(
     """
     groups, width = moments.mean.shape
     counted = weights if weights is None or weights.dtype == torch.bool else weights > 0
-    shifted = deviations(features, moments.mean.unsqueeze(1), counted)
+    shifted = merging.deviations(features, moments.mean.unsqueeze(1), counted)
     if weights is None:
         weights = shifted.new_ones(shifted.shape[:2], dtype=torch.bool)
     elif weights.dtype != torch.bool:
         weights = weights.to(shifted.dtype)
-    bound = largest(shifted)
+    bound = merging.largest(shifted)
     limit: Tensor | float | None = None
     if covariance and not rescale:
-        limit = reach(moments.unit)
+        limit = merging.reach(moments.unit)
     if reduce is None:
         if limit is None:
             limit = torch.finfo(shifted.dtype).max / max(1, len(features)) ** 2
         finite = bound < limit
     else:
         sums = torch.cat([bound, *(part.flatten() for part in _sums(shifted, weights))])
-        finite, sums = only_finite(reduce(sums), limit)
+        finite, sums = merging.only_finite(reduce(sums), limit)
         # A sum of the largest entries of all processes bounds them all: no second collective.
         bound, count, squares, total = sums.split([1, groups, groups, groups * width])
         total = total.view(groups, width)
     if rescale and covariance:
-        variance = variances(moments.covariance, sketch).amax()
-        unit, ratio = follow(moments.unit, variance, torch.where(finite, bound, 0))
+        variance = merging.variances(moments.covariance, sketch).amax()
+        unit, ratio = merging.follow(moments.unit, variance, torch.where(finite, bound, 0))
         moments = _rescaled(moments, unit, ratio, fourth, inplace)
     shifted, weights = torch.where(finite, shifted, 0), weights * finite
     if reduce is None:
         count, squares, total = _sums(shifted, weights)
-    kept = remembered(decay, count, width if sketch is None else sketch.shape[1])
-    step = merge(moments.mass, weights, count, total, kept, inplace)
+    kept = merging.remembered(decay, count, width if sketch is None else sketch.shape[1])
+    step = merging.merge(moments.mass, weights, count, total, kept, inplace)
     mean = moments.mean.add_(step.shift) if inplace else moments.mean + step.shift
     merged = moments.but(mass=step.mass, mean=mean)
     if not covariance:
         return merged
-    rows, past = scatter_rows(shifted, step, moments.unit), step.keep.view(-1, 1, 1)
+    rows, past = merging.scatter_rows(shifted, step, moments.unit), step.keep.view(-1, 1, 1)
     if sketch is not None:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
         if reduce is None:
-            return merged.but(covariance=past + scatter(rows[0], sketch))
-        sums = reduce(scatter(rows[0, :-1], sketch)) + scatter(rows[0, -1:], sketch)
+            return merged.but(covariance=past + merging.scatter(rows[0], sketch))
+        sums = reduce(merging.scatter(rows[0, :-1], sketch)) + merging.scatter(rows[0, -1:], sketch)
         return merged.but(covariance=past + sums)
     if reduce is None and not fourth:
         past = moments.covariance.mul_(past) if inplace else past * moments.covariance
