@@ -17,19 +17,12 @@ import torch
 from torchlace._files import require_memory
 from torchlace._text import setting
 from torchlace._values import check_choice
+from torchlace.data import packs
 from torchlace.data.decode import DataError, MissingDataError, require
 from torchlace.data.formats import LAYOUTS, Files, read_idx
 from torchlace.data.images import ImageData, MemoryImages
 from torchlace.data.load import digest_of, load_data
-from torchlace.data.packs import (
-    Arrays,
-    check_arrays,
-    data_root,
-    read_pack,
-    to_array,
-    to_tensor,
-    write_pack,
-)
+from torchlace.data.packs import Arrays
 from torchlace.data.sources import KNOWN, data_names, identify
 
 _NAME = re.compile(r"\w[\w.-]*")
@@ -82,14 +75,14 @@ def import_data(
         raise DataError(f"a pack can't be called {name!r}: that is read from elsewhere")
     if not _NAME.fullmatch(name):
         raise DataError(f"a pack can't be called {name!r}; use letters, digits, '-', '_' and '.'")
-    target = data_root(root) / f"{name}.npz"
+    target = packs.data_root(root) / f"{name}.npz"
     if target.exists() and not overwrite:
         raise DataError(
             f"{target} exists already; give another {setting('name')}, or "
             f"{setting('overwrite', True)}"
         )
-    check_arrays(arrays, source)
-    return write_pack(target, arrays)
+    packs.check_arrays(arrays, source)
+    return packs.write_pack(target, arrays)
 
 
 def fetch_data(name: str, root: Path | str | None = None) -> Path:
@@ -109,7 +102,7 @@ def fetch_data(name: str, root: Path | str | None = None) -> Path:
     pack = KNOWN[check_choice("data to fetch", name, KNOWN)].pack
     if pack is None:
         raise DataError(f"{name} come with scikit-learn: there is nothing to fetch")
-    target = data_root(root) / f"{pack}.npz"
+    target = packs.data_root(root) / f"{pack}.npz"
     if target.is_file():
         return target
     # Kept until the pack is written, so that what arrived before a failure isn't fetched twice.
@@ -147,7 +140,7 @@ def _read_source(source: Path, *, size: int | None, skip_bad: bool) -> tuple[Arr
     """Arrays of a pack from files in a known layout, and the name of the set if they tell."""
     suffix = source.suffix.lower()
     if suffix == ".npz":
-        return read_pack(source), source.stem
+        return packs.read_pack(source), source.stem
     if source.is_dir():
         found = _search(source)
     elif suffix == ".csv":
@@ -193,7 +186,7 @@ def _recognise(files: Files, source: Path) -> tuple[Arrays, str | None] | None:
         return None
     # IDX files don't say what they show; the digest of the official images does.
     train, test = (
-        MemoryImages(to_tensor(arrays[f"x_{part}"]), torch.from_numpy(arrays[f"y_{part}"]))
+        MemoryImages(packs.to_tensor(arrays[f"x_{part}"]), torch.from_numpy(arrays[f"y_{part}"]))
         for part in ("train", "test")
     )
     known = identify(digest_of(train, test))
@@ -229,6 +222,6 @@ def _pack(data: ImageData) -> Arrays:
                 f"{data.name}: too large for a pack, which is held in memory; train on the folder "
                 f"or CSV itself, or import it at a smaller {setting('size')}"
             )
-        arrays[f"x_{part}"] = to_array(images.images)
+        arrays[f"x_{part}"] = packs.to_array(images.images)
         arrays[f"y_{part}"] = images.labels.numpy()
     return arrays

@@ -16,21 +16,12 @@ from torch import Tensor
 from torchlace._checks import check_count
 from torchlace._files import require_memory
 from torchlace._text import setting
+from torchlace.data import packs
 from torchlace.data.decode import DataError, resize_and_crop
 from torchlace.data.files import Collected, FileImages, collect, subset
 from torchlace.data.first import first_classes, take_first
 from torchlace.data.images import ImageData, Images, MemoryImages, stratified_split
 from torchlace.data.listing import Listing, list_csv, list_folder
-from torchlace.data.packs import (
-    NAMES,
-    Arrays,
-    check_arrays,
-    check_labels,
-    check_names,
-    data_root,
-    read_pack,
-    to_tensor,
-)
 from torchlace.data.sources import KNOWN, NEVER_MIRRORED, Loader, find_files, find_loader
 
 # Indices of the images to train on and to test on, drawn by their labels.
@@ -104,14 +95,14 @@ def load_data(
     if loader is not None:
         data = _from_loader(name, loader, draw)
     else:
-        path = find_files(name, data_root(root))
+        path = find_files(name, packs.data_root(root))
         if path.is_dir() or path.suffix.lower() == ".csv":
             listing = list_folder(path) if path.is_dir() else list_csv(path)
             collected = collect(listing, wanted, mixed, skip_bad, memory_limit)
             data = _from_files(path.resolve().stem, listing, collected, draw)
         else:
             name = name if name in KNOWN else path.stem
-            data = _from_arrays(name, str(path), read_pack(path), draw)
+            data = _from_arrays(name, str(path), packs.read_pack(path), draw)
     return _finished(data, wanted)
 
 
@@ -174,13 +165,13 @@ def _from_loader(name: str, loader: Loader, draw: Draw) -> ImageData:
         _check_images(given, source)
         names = _class_names(source, given.class_names, given.train, given.test)
         return dataclasses.replace(given, name=name, class_names=names)
-    if not isinstance(given, dict) or not set(given) <= set(NAMES):
+    if not isinstance(given, dict) or not set(given) <= set(packs.NAMES):
         held = sorted(map(str, given)) if isinstance(given, dict) else [type(given).__name__]
         raise DataError(
             f"{source}: its loader must return an ImageData or a dictionary of x_train, y_train, "
             f"x_test, y_test and, optionally, class_names; it returns {', '.join(held)}"
         )
-    check_arrays(given, source)
+    packs.check_arrays(given, source)
     return _from_arrays(name, source, given, draw)
 
 
@@ -192,24 +183,24 @@ def _check_images(data: ImageData, source: str) -> None:
                 f"{source}: {part} must be MemoryImages, FileImages or a class with their labels "
                 f"(int64), shape, len() and batch(), got {type(images).__name__}"
             )
-        check_labels(images.labels.numpy(), f"{part}.labels", len(images), source)
+        packs.check_labels(images.labels.numpy(), f"{part}.labels", len(images), source)
         first = images.batch(torch.arange(1))
         if first.dtype != torch.uint8 or first.shape != (1, *data.train.shape):
             raise DataError(
                 f"{source}: a batch of one image of {part} must be uint8 of shape "
                 f"{(1, *data.train.shape)}, got {first.dtype} {tuple(first.shape)}"
             )
-    check_names(np.array(data.class_names or ("",)), "class_names", source)
+    packs.check_names(np.array(data.class_names or ("",)), "class_names", source)
 
 
-def _from_arrays(name: str, source: str, arrays: Arrays, draw: Draw) -> ImageData:
+def _from_arrays(name: str, source: str, arrays: packs.Arrays, draw: Draw) -> ImageData:
     suffix = "_coarse" if name == "cifar100-coarse" else ""
     if suffix and "y_train_coarse" not in arrays:
         raise DataError(f"{source}: no coarse labels (y_train_coarse, y_test_coarse)")
 
     def part(which: str) -> MemoryImages:
         labels = torch.from_numpy(arrays[f"y_{which}{suffix}"].astype(np.int64))
-        return MemoryImages(to_tensor(arrays[f"x_{which}"]), labels)
+        return MemoryImages(packs.to_tensor(arrays[f"x_{which}"]), labels)
 
     train: Images = part("train")
     drawn = "x_test" not in arrays
