@@ -20,7 +20,7 @@ from numpy.lib.format import write_array_header_1_0
 from torchlace import _reporter
 from torchlace.detection import ACEDetector, RXDetector, SMFDetector, open_cube
 from torchlace.detection.background import Moments
-from torchlace.detection.cubes import _Slabs as Slabs
+from torchlace.detection.cubes import Slabs
 from torchlace.detection.pixels import Pixels
 from torchlace.detection.scene import detect_in_file
 

@@ -174,7 +174,7 @@ def _open_zarr(path: Path) -> Cube:
         step = (getattr(array, "shards", None) or array.chunks)[0]
     except Exception as error:  # zarr raises whatever a broken store leads it to
         raise ValueError(f"{path} is not a readable .zarr array: {error}") from error
-    slabs = _Slabs(lambda start, stop: np.asarray(array[start:stop]), step, array.shape[0])
+    slabs = Slabs(lambda start, stop: np.asarray(array[start:stop]), step, array.shape[0])
     return Cube(path, array.shape, array.dtype, slabs, [path])
 
 
@@ -202,7 +202,7 @@ def _open_raster(path: Path) -> Cube:
         return np.ma.array(values, mask=mask) if mask.any() else values
 
     dtype = np.result_type(*dtypes) if plain else np.float64
-    return Cube(path, shape, dtype, _Slabs(load, step, shape[0]), files or [path])
+    return Cube(path, shape, dtype, Slabs(load, step, shape[0]), files or [path])
 
 
 _KINDS: dict[str, Callable[[Path], Cube]] = {
@@ -235,7 +235,7 @@ def _as_stored(text: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type(number)
 
 
-class _Slabs:
+class Slabs:
     """Reads rows where only whole chunks of them can be decompressed, each chunk once."""
 
     def __init__(self, load: Callable[[int, int], Array], step: int, height: int) -> None:
