@@ -7,16 +7,14 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from torchlace.data import Images
+from torchlace.data.decode import as_picture
+from torchlace.evaluation import Inspection
 from torchlace.evaluation.scores import confusions
-
-if TYPE_CHECKING:
-    from torchlace.data import Images
-    from torchlace.evaluation import Inspection
 
 # An image is uncertain if its two likeliest classes are fewer percentage points apart.
 UNSURE = 20
@@ -143,8 +141,6 @@ def find_examples(found: Inspection) -> Examples:
 def make_sheet(images: Images, indices: Sequence[int]) -> Sheet:
     """Draw the images at ``indices`` side by side, smaller where they are many or large."""
     from PIL import Image
-
-    from torchlace.data.decode import as_picture
 
     channels, height, width = images.shape
     fitting = int(math.sqrt(_PIXELS / len(indices)))

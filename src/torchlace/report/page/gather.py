@@ -8,21 +8,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from torch import Tensor
+
+from torchlace import evaluation
 from torchlace._reporter import Reporter
+from torchlace.data import DataError, Images
+from torchlace.evaluation import Inspection, Picture
 from torchlace.evaluation.pictures import Method
 from torchlace.experiments.tables import deviation
-from torchlace.runs import RunError, TrainConfig
+from torchlace.runs import RunError, TrainConfig, read_data
 from torchlace.runs.config import EXECUTION
 from torchlace.runs.files import METRICS
 from torchlace.runs.readers import best_epoch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from torchlace.data import Images
-    from torchlace.evaluation import Inspection, Picture
 
 COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
 
@@ -135,14 +134,12 @@ def gather(
     root: Path | None,
 ) -> tuple[list[Collection], list[Failed]]:
     """Examine runs and sort them by what they were tested on; see ``write_report``."""
-    from torchlace.evaluation import inspect
-
     shown: list[Shown] = []
     failed: list[Failed] = []
     for name, path in short_names(paths).items():
         reporter.message(f"{name}: examining")
         try:
-            found = inspect(path, device=device, root=root, reporter=reporter)
+            found = evaluation.inspect(path, device=device, root=root, reporter=reporter)
             if not found.history or not found.history[0].keys() >= set(COLUMNS):
                 wanted = ", ".join(COLUMNS)
                 raise RunError(
@@ -193,8 +190,6 @@ def _without_common(names: list[str]) -> list[str]:
 def _spheres(
     name: str, found: Inspection, method: Method, samples: int, reporter: Reporter
 ) -> dict[str, Picture]:
-    from torchlace.evaluation import picture
-
     spaces: list[Literal["raw", "whitened"]] = ["raw"]
     if found.whitened is not None:
         spaces.append("whitened")
@@ -202,9 +197,8 @@ def _spheres(
     for space in spaces:
         reporter.message(f"{name}: laying out {space} features by {method}")
         try:
-            spheres[space] = picture(
-                found, space, method, dim=3, samples=samples, reporter=reporter
-            )
+            options: dict[str, Any] = {"dim": 3, "samples": samples, "reporter": reporter}
+            spheres[space] = evaluation.picture(found, space, method, **options)
         except ValueError as error:  # features of fewer than three dimensions, or not finite
             reporter.message(f"note: no sphere of {name}: {error}")
             return {}
@@ -227,9 +221,6 @@ def _collections(shown: list[Shown], root: Path | None, reporter: Reporter) -> l
 
 
 def _images(run: Shown, root: Path | None, reporter: Reporter) -> Images | None:
-    from torchlace.data import DataError
-    from torchlace.runs import read_data
-
     try:
         data = read_data(run.inspection, root)
     except (DataError, OSError) as error:
