@@ -44,10 +44,9 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> str:
 
 def check_options(kind: type, given: Iterable[str]) -> None:
     """Raise a TypeError unless a class takes all of the ``given`` options."""
-    known = option_names(kind)
     for name in given:
         try:
-            check_choice(f"option of {kind.__name__}", name, known)
+            check_choice(f"option of {kind.__name__}", name, option_names(kind))
         except ValueError as error:
             raise TypeError(str(error)) from None
 

@@ -13,8 +13,8 @@ from sklearn.metrics import log_loss
 import torchlace as tl
 from torchlace.estimators import HeadClassifier, LACEClassifier
 from torchlace.estimators.closed import Rule, Spectrum
-from torchlace.estimators.samples import Samples
-from torchlace.estimators.scales import Scales, log_shares
+from torchlace.estimators.samples import Samples, stacked
+from torchlace.estimators.scales import Scales, log_shares, sharpest
 from torchlace.estimators.search import fit_signatures
 from torchlace.estimators.sums import advised_odds, sums_of
 
@@ -185,14 +185,32 @@ def test_signatures_are_where_the_slope_vanishes():
     y, w = torch.from_numpy(y), torch.ones(300, dtype=torch.float64)
     samples = Samples(u, y, w, w)
     start = torch.stack([u[y == label].mean(0) for label in range(3)])
-    found = fit_signatures(u, samples, start, 8.0, torch.zeros(3), max_iter=500, tol=1e-9)
+    found = fit_signatures(
+        u[None], stacked([samples]), start[None], 8.0, torch.zeros(3), max_iter=500, tol=1e-9
+    )
     assert found.converged
     head = tl.NormFace(5, 3, scale=8.0, dtype=torch.float64)
-    head.weight.data.copy_(found.signatures)
+    head.weight.data.copy_(found.signatures[0])
     head.loss(u, y).backward()
     assert head.weight.grad.abs().max() < 1e-6
     head.weight.data.copy_(start)
-    assert head.loss(u, y) > torch.nn.functional.cross_entropy(8 * u @ found.signatures.T, y)
+    assert head.loss(u, y) > torch.nn.functional.cross_entropy(8 * u @ found.signatures[0].T, y)
+
+
+def test_sets_that_are_fitted_together_are_fitted_as_alone():
+    sets, starts = [], []
+    for seed, rows in ((0, 90), (1, 60), (2, 75)):
+        X, y = blobs(seed, rows=rows, spread=3.0)
+        samples = as_samples(X / np.linalg.norm(X, axis=1, keepdims=True), y)
+        sets.append(samples)
+        starts.append(torch.eye(3, 5).double())
+    bias, options = torch.tensor([0.0, 0.5, -0.5]), {"max_iter": 500, "tol": 1e-9}
+    every = stacked(sets)
+    found = fit_signatures(every.features, every, torch.stack(starts), 8.0, bias, **options)
+    for samples, start, signatures in zip(sets, starts, found.signatures, strict=True):
+        one = stacked([samples])
+        alone = fit_signatures(one.features, one, start[None], 8.0, bias, **options)
+        torch.testing.assert_close(signatures, alone.signatures[0], atol=1e-5, rtol=0)
 
 
 def labelled(targets, counts):
@@ -209,15 +227,20 @@ def test_the_likeliest_scale_is_where_the_loss_is_lowest(seed, steep):
     bias, weights = log_shares(torch.tensor([1.0, 2, 3, 4])).double(), torch.arange(1, 5).double()
     own = weights[targets]
 
-    def loss(power):
+    def loss(power, bias=bias):
         logits = np.exp(power) * scores + bias
         losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         return ((losses @ own) / own.sum() + 4 * (power - np.log(5)) ** 2 / 400).item()
 
-    found, lowest = Scales.of(scores, labelled(targets, counts), bias).likeliest(weights, 5.0, 200)
+    found = Scales.of(scores, labelled(targets, counts), bias).likeliest(weights, 5.0, 200)
     best = minimize_scalar(loss, bounds=(-4, 6), method="bounded")
     assert np.log(found) == pytest.approx(best.x, abs=0.05)
-    assert lowest == pytest.approx(best.fun, abs=3e-3)
+    weighed = Samples(targets, targets, counts, own.double())
+    logits = (scores + bias / 5).mT
+    direct = minimize_scalar(
+        lambda power: loss(power, np.exp(power) * bias / 5), bounds=(-4, 6), method="bounded"
+    )
+    assert np.log(sharpest(logits, weighed, 5.0)) == pytest.approx(direct.x, abs=0.02)
 
 
 def test_weights_of_a_scale_are_repetitions():
@@ -235,7 +258,7 @@ def test_weights_of_a_scale_are_repetitions():
 def test_a_scale_of_scores_that_say_too_much_or_nothing(logits):
     right = labelled(torch.zeros(4).long(), torch.ones(4))
     scales = Scales.of(torch.tensor(logits), right, torch.zeros(2))
-    found, _ = scales.likeliest(torch.ones(2).double(), 1.0, 4)
+    found = scales.likeliest(torch.ones(2).double(), 1.0, 4)
     assert 1 <= found < 10
 
 
@@ -259,7 +282,7 @@ def test_the_scale_of_gaussian_classes(rows, width):
         new = as_samples(X[rows:], y[rows:])
         cosines = rule.vectors(rule.spectrum.axes(new.features)) @ rule.signatures().mT
         scales = Scales.of(cosines, new, torch.zeros(3))
-        best, _ = scales.likeliest(torch.ones(3).double(), 1.0, 1e9)
+        best = scales.likeliest(torch.ones(3).double(), 1.0, 1e9)
         found.append(rule.gaussian_scale() / best)
     assert 0.5 < np.median(found) < 2
 

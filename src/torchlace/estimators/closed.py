@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchlace.backgrounds import Background
 from torchlace.estimators.samples import Samples
 from torchlace.estimators.sums import Sums, advised_odds
-from torchlace.functional import auto_scale, unit
+from torchlace.functional import auto_scale
 from torchlace.heads import LACE
 
 LEAST_SHRINKAGE = 1e-6
 
 
 class Spectrum:
-    """The covariance within classes, decomposed once so that any shrinkage of it is cheap."""
+    """The covariance within classes, decomposed once so that any shrinkage of it is cheap.
+
+    Of several sets of samples all has one dimension more, in front.
+    """
 
     def __init__(self, sums: Sums) -> None:
         self.sums, self.mean, self.units = sums, sums.mean, sums.units
@@ -28,26 +30,24 @@ class Spectrum:
 
     def axes(self, features: Tensor) -> Tensor:
         """Features along the principal axes, (N, d)."""
-        rotation = (self.units[:, None] * self.vectors).to(features.dtype)
-        return (features - self.mean.to(features.dtype)) @ rotation
+        rotation = (self.units[..., None] * self.vectors).to(features.dtype)
+        return (features - self.mean[..., None, :].to(features.dtype)) @ rotation
 
     def lengths(self, shrinkage: float) -> Tensor:
         """What whitening multiplies each principal axis by, (d,)."""
-        level = self.values.mean()
-        if level <= 0:
-            return torch.ones_like(self.values)
-        return torch.rsqrt((1 - shrinkage) * self.values + shrinkage * level)
+        level = self.values.mean(-1, keepdim=True)
+        ridged = (1 - shrinkage) * self.values + shrinkage * level
+        return torch.where(level > 0, ridged, 1).rsqrt()
 
     def whitening(self, shrinkage: float) -> Tensor:
         """W with WᵀW = Σ⁻¹, (d, d): the one that leaves each feature closest to itself."""
         rotated = self.vectors * self.lengths(shrinkage)
         return torch.mul(rotated @ self.vectors.mT, self.units)
 
-    def squares(self, shrinkage: float) -> float:
-        """The mean square length of whitened samples."""
-        lengths = self.lengths(shrinkage).square()
-        shares = self.sums.mass / self.sums.mass.sum()
-        return float(lengths @ (self.values + shares @ self.centres.square()))
+    def squares(self, shrinkage: float) -> Tensor:
+        """The mean square length of whitened samples, ()."""
+        means = self.values + self.sums.over_classes(self.centres.square())
+        return (self.lengths(shrinkage).square() * means).sum(-1)
 
 
 class Rule:
@@ -64,14 +64,16 @@ class Rule:
             odds = advised_odds(spectrum.sums)
             shrinkage = max(odds / (1 + odds), LEAST_SHRINKAGE)
         self.spectrum, self.shrinkage = spectrum, shrinkage
-        self.square = spectrum.squares(shrinkage) or 1.0
-        self.constant = math.sqrt(self.square) if intercept else None
+        square = spectrum.squares(shrinkage)
+        self.square = torch.where(square > 0, square, 1)
+        self.constant = self.square.sqrt() if intercept else None
         self.lengths = spectrum.lengths(shrinkage)
-        self.centres: Tensor = spectrum.centres * self.lengths
+        self.centres: Tensor = spectrum.centres * self.lengths[..., None, :]
 
     def vectors(self, axes: Tensor) -> Tensor:
         """Samples along the principal axes, whitened and of length one, (N, k)."""
-        return unit(self._lifted(axes * self.lengths.to(axes.dtype)))
+        whitened = axes * self.lengths[..., None, :].to(axes.dtype)
+        return F.normalize(self._lifted(whitened), dim=-1)
 
     def signatures(self) -> Tensor:
         """Along the principal axes, of length one, (C, k).
@@ -80,8 +82,8 @@ class Rule:
         """
         found = self._lifted(self.centres)
         if self.constant is not None:
-            found[self.spectrum.sums.mass == 0, -1] *= -1
-        return unit(found)
+            found[..., -1] *= 2 * (self.spectrum.sums.mass > 0).double() - 1
+        return F.normalize(found, dim=-1)
 
     def turned(self, signatures: Tensor) -> Tensor:
         """Such signatures as the symmetric whitening has them."""
@@ -102,7 +104,7 @@ class Rule:
         along = (weights @ (self.lengths.square() * self.spectrum.values)).sum() / weights.sum()
         free = (1 + seen / sums.size) / (1 - seen / sums.size) if sums.size > seen else 0.0
         noise = float(along) * free
-        return self.square / noise if noise > 0 else auto_scale(len(sums.mass))
+        return float(self.square) / noise if noise > 0 else auto_scale(len(sums.mass))
 
     def left_out(self, samples: Samples) -> Tensor:
         """Cosines of samples if each of them had not been among those that were summed, (N, C).
@@ -140,14 +142,15 @@ class Rule:
         """With the last coordinate."""
         if self.constant is None:
             return whitened
-        last = torch.full_like(whitened[:, :1], self.constant)
-        return torch.cat([whitened, last], dim=1)
+        last = self.constant[..., None, None].to(whitened.dtype)
+        return torch.cat([whitened, last.expand(*whitened.shape[:-1], 1)], dim=-1)
 
 
 def fixed_head(rule: Rule, signatures: Tensor, scale: float, bias: Tensor) -> LACE:
     """The head of signatures along the principal axes, (C, k), with a bias for each class, (C,)."""
     whitening = rule.spectrum.whitening(rule.shrinkage)
-    background = Fixed(rule.spectrum.mean, whitening, rule.constant)
+    constant = None if rule.constant is None else float(rule.constant)
+    background = Fixed(rule.spectrum.mean, whitening, constant)
     with torch.random.fork_rng(devices=[]):
         head = LACE(
             background.in_features,

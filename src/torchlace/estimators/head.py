@@ -21,7 +21,7 @@ from torchlace._checks import check_choice, check_count, check_number
 from torchlace._precision import evaluating
 from torchlace.estimators.face import FeatureClassifier
 from torchlace.estimators.samples import Samples, Standardize, hold_out
-from torchlace.estimators.scales import Scales
+from torchlace.estimators.scales import sharpest
 from torchlace.heads import Head
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -71,10 +71,7 @@ class AdamClassifier(FeatureClassifier):
         if not converged:
             self._warn("the loss was still falling", "epochs", "or learning_rate")
         if held is not None:
-            weighed = held._replace(counts=held.weights)
-            none = held.weights.new_zeros(len(self.classes_))
-            found = Scales.of(trainer.logits(held), weighed, none)
-            sharpness, _ = found.likeliest(torch.ones_like(found.mass), 1.0, held.size())
+            sharpness = sharpest(trainer.logits(held).mT, held, 1.0)
             self.head_.temperature.fill_(1 / sharpness)
 
     def _advance(self, samples: Samples) -> None:

@@ -14,7 +14,7 @@ from torchlace._torch import find_device
 from torchlace.estimators.closed import LEAST_SHRINKAGE, Homogeneous, Rule, Spectrum, fixed_head
 from torchlace.estimators.increments import Incremental
 from torchlace.estimators.known import Known
-from torchlace.estimators.samples import Samples
+from torchlace.estimators.samples import Samples, stacked
 from torchlace.estimators.scales import Scales, log_shares
 from torchlace.estimators.search import Choice, Search, fit_signatures
 from torchlace.estimators.sums import sums_of
@@ -91,8 +91,9 @@ class LACEClassifier(Incremental):
         self._check()
         self.__dict__.pop("known_", None)  # what a warm start kept
         rule = self._learn(samples)
-        if rule is not None and self.refine is not False:
-            self._refine(samples, rule)
+        assert rule is not None  # fit has seen to it that there are two classes
+        if self.refine is False or not self._refine(samples, rule):
+            self._close(rule)
         return None
 
     def _advance(self, samples: Samples) -> None:
@@ -101,7 +102,9 @@ class LACEClassifier(Incremental):
         self._check()
         if hasattr(self, "head_") and not hasattr(self, "known_"):
             self._check_built(samples)
-        self._learn(samples)
+        rule = self._learn(samples)
+        if rule is not None:
+            self._close(rule)
         return None
 
     def _learn(self, samples: Samples) -> Rule | None:
@@ -120,7 +123,6 @@ class LACEClassifier(Incremental):
         # What was heard of fewer samples than there are now is the less true of these.
         before = self.known_.scales.fade(1 - added.sums.mass.sum() / sums.mass.sum())
         self.known_ = self.known_._replace(scales=before.add(heard))
-        self._close(rule)
         return rule
 
     def _rule(self) -> Rule:
@@ -138,7 +140,7 @@ class LACEClassifier(Incremental):
 
     def _likeliest(self, rule: Rule) -> float:
         size, guess = self.known_.sums.size, rule.gaussian_scale()
-        return self.known_.scales.likeliest(self._weights(), guess, size)[0]
+        return self.known_.scales.likeliest(self._weights(), guess, size)
 
     def _renew(self) -> None:
         self._close(self._rule())
@@ -151,30 +153,31 @@ class LACEClassifier(Incremental):
         self._set(rule, rule.signatures(), choice, choice.temperature * self._log_shares())
         self.refined_, self.n_iter_ = False, 1
 
-    def _refine(self, samples: Samples, rule: Rule) -> None:
-        """Signatures by gradient descent, where that is better."""
+    def _refine(self, samples: Samples, rule: Rule) -> bool:
+        """Signatures by gradient descent, where that is better; whether it was."""
         likeliest, bias = self._likeliest(rule), self._log_shares()
         search = Search(samples, rule, likeliest, bias, self.validation_fraction, self._say)
         choice = search.best(_given(self.shrinkage), _given(self.scale), self.refine is True)
         if choice is None:
-            return
+            return False
         bias = bias * choice.scale / likeliest
         rule = Rule(rule.spectrum, choice.shrinkage, self.fit_intercept)
         vectors = rule.vectors(rule.spectrum.axes(samples.features))
         found = fit_signatures(
-            vectors,
-            samples,
-            rule.signatures().to(vectors),
+            vectors[None],
+            stacked([samples]),
+            rule.signatures().to(vectors)[None],
             choice.scale,
             bias,
             max_iter=self.max_iter,
             tol=self.tol,
             report=self._say,
         )
-        self._set(rule, found.signatures, choice, bias)
+        self._set(rule, found.signatures[0], choice, bias)
         self.refined_, self.n_iter_ = True, max(found.iterations, 1)
         if not found.converged:
             self._warn("L-BFGS had not converged", "iterations", "or tol")
+        return True
 
     def _set(self, rule: Rule, signatures: Tensor, choice: Choice, bias: Tensor) -> None:
         """A head of these signatures, and what goes before it."""

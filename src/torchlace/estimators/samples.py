@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from torchlace._checks import check_number
 from torchlace._sklearn import Array
@@ -49,6 +50,20 @@ class Samples(NamedTuple):
         """Some samples of each class, at most about so many in all."""
         parts = math.ceil(len(self.targets) / most)
         return self.take(ranks(self.targets).clamp_min(0) % parts == 0) if parts > 1 else self
+
+
+def stacked(parts: Sequence[Samples]) -> Samples:
+    """Sets of samples as one with a dimension more; zeros fill up the shorter ones.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> few, more = (Samples(*(one.repeat(n) for _ in range(4))) for n in (1, 2))
+        >>> stacked([few, more]).weights.tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    if len(parts) == 1:
+        return Samples(*(part[None] for part in parts[0]))
+    return Samples(*(pad_sequence([*part], batch_first=True) for part in zip(*parts, strict=True)))
 
 
 def merge_copies(

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn import functional as F
 
 from torchlace._sklearn import Array
 from torchlace.estimators.closed import LEAST_SHRINKAGE, Rule, Spectrum
-from torchlace.estimators.samples import Samples, folds, ranks
-from torchlace.estimators.scales import Scales
+from torchlace.estimators.samples import Samples, folds, ranks, stacked
+from torchlace.estimators.scales import cross_entropies, sharpest
 from torchlace.estimators.sums import Sums, sums_of
-from torchlace.functional import unit
 
 # Samples to choose by: of more, some, so that choosing takes no longer than fitting.
 _MOST = 20_000
 # Small sets are held out in several parts in turn, until so many samples were.
-_ENOUGH_HELD = 1000
-_MOST_FOLDS = 5
+_ENOUGH_HELD, _MOST_FOLDS = 1000, 5
 # Fits are compared here, not used, so a coarse optimum will do.
 _TOL, _MAX_ITER = 1e-3, 50
 # Where refining begins: the odds of more shrinkage than in closed form hold back what the samples
@@ -34,7 +32,7 @@ _GAIN = 0.5
 
 
 class Solution(NamedTuple):
-    """Where the optimiser stopped; signatures, (C, d), are of length one."""
+    """Where the optimiser stopped; signatures, (F, C, d), are of length one."""
 
     signatures: Tensor
     iterations: int
@@ -54,26 +52,31 @@ def fit_signatures(
 ) -> Solution:
     """Minimise the weighted cross-entropy of ``scale`` times the cosine to each signature.
 
-    ``vectors`` are the samples, whitened and of length one, (N, d); ``bias`` is added to the scores
-    of each class; ``tol`` is the largest entry of the gradient at which L-BFGS has converged.
+    It does so for several sets of samples at once, since on small ones every step has its price:
+    ``vectors`` are (F, N, d), whitened and of length one, and so have ``samples`` and ``start`` one
+    dimension more than elsewhere. ``bias`` is added to the scores of each class; ``tol`` is the
+    largest entry of the gradient at which L-BFGS has converged.
     """
-    shares = samples.weights / samples.weights.sum()
+    shares = F.normalize(samples.weights, p=1, dim=1)
+    shares, own = shares[:, None].to(vectors), samples.targets[:, None]
+    # What the gradient is less by for samples that are right.
+    right = vectors.new_zeros(len(vectors), start.shape[1], vectors.shape[1])
+    right = torch.bmm(right.scatter_(1, own, shares), vectors)
     # Coordinates that all samples have in common are steep; L-BFGS wants them alike.
-    pace = (1 + vectors.shape[1] * (shares @ vectors).square()) ** -0.25
-    rows, own = torch.arange(len(vectors), device=vectors.device), samples.targets
-    bias = bias.to(vectors)
+    pace = (1 + vectors.shape[2] * (shares @ vectors).square()) ** -0.25
+    bias = bias.to(vectors)[:, None]
     losses: list[float] = []
 
     def objective(flat: Array) -> tuple[float, Array]:
-        point = torch.from_numpy(flat).to(start).view_as(start) * pace
-        lengths = torch.linalg.vector_norm(point, dim=1, keepdim=True).clamp_min(1e-30)
-        signatures = point / lengths
-        logits = torch.log_softmax(torch.addmm(bias, vectors, signatures.mT, alpha=scale), dim=1)
-        losses.append(-float(shares @ logits[rows, own]))
-        slopes = logits.exp_()
-        slopes[rows, own] -= 1
-        slope = scale * (slopes * shares[:, None]).mT @ vectors
-        slope = (slope - (slope * signatures).sum(1, keepdim=True) * signatures) / lengths * pace
+        point = torch.from_numpy(flat).view_as(start).to(start) * pace
+        lengths = torch.linalg.vector_norm(point, dim=2, keepdim=True).clamp_min_(1e-30)
+        signatures = point.div_(lengths)
+        # Class by class: a softmax over neighbours in memory takes ten times as long.
+        logits = torch.baddbmm(bias, signatures, vectors.mT, alpha=scale).log_softmax(1)
+        losses.append(-float(logits.gather(1, own).mul_(shares).sum()))
+        slope = torch.bmm(logits.exp_().mul_(shares), vectors).sub_(right)
+        slope.addcmul_((slope * signatures).sum(2, keepdim=True), signatures, value=-1)
+        slope.mul_(scale * pace / lengths)
         return losses[-1], slope.double().flatten().cpu().numpy()
 
     with torch.no_grad():
@@ -91,7 +94,7 @@ def fit_signatures(
                 "ftol": 16 * float(torch.finfo(vectors.dtype).eps),
             },
         )
-    signatures = unit(torch.from_numpy(found.x).to(start).view_as(start) * pace)
+    signatures = F.normalize(torch.from_numpy(found.x).to(start).view_as(start) * pace, dim=2)
     return Solution(signatures, int(found.nit), found.status != 1)
 
 
@@ -111,13 +114,42 @@ class Outcome(NamedTuple):
     """Their cross-entropies, (N,)."""
 
 
-class Fold:
-    """Some samples to fit and others to look at, along the principal axes of the first."""
+class Folds:
+    """Samples parted several times, each time into some to fit and others to look at.
 
-    def __init__(self, train: Samples, held: Samples, sums: Sums) -> None:
-        self.train, self.held = train, held
-        self.spectrum = Spectrum(sums)
-        self.axes = self.spectrum.axes(train.features), self.spectrum.axes(held.features)
+    Both lie along the principal axes of those to fit, in single precision, which is good enough to
+    compare by and twice as fast.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Samples, Samples]], classes: int) -> None:
+        sums = zip(*(sums_of(train, classes) for train, _ in parts), strict=True)
+        self.spectrum = Spectrum(Sums(*(torch.stack(part) for part in sums)))
+        self.train, held = (stacked(each) for each in zip(*parts, strict=True))
+        pair = self.spectrum.axes(self.train.features), self.spectrum.axes(held.features)
+        self.axes, self.held_axes = (axes.float() for axes in pair)
+        # Of all folds in one; those of weight zero fill up the shorter ones.
+        self.held = Samples(*(part.flatten(0, 1) for part in held))
+        self.number = int((self.held.counts > 0).sum())
+
+    def first(self, count: int) -> Samples:
+        """The first so many of the samples held out."""
+        return Samples(*(part[:count] for part in self.held))
+
+    def gain(self, one: Outcome, other: Outcome) -> float:
+        """How much lower the loss of one is, in standard errors of the difference.
+
+        Where one has the losses in fewer folds, these count.
+        """
+        count = min(len(one.losses), len(other.losses))
+        gains = other.losses[:count] - one.losses[:count]
+        mean = self.mean(gains)
+        error = math.sqrt(self.mean((gains - mean).square()) / self.first(count).size())
+        return mean / max(error, 1e-12)
+
+    def mean(self, losses: Tensor) -> float:
+        """The mean over the samples held out."""
+        weights = self.first(len(losses)).weights.double()
+        return float(weights @ losses / weights.sum())
 
 
 class Search:
@@ -143,9 +175,6 @@ class Search:
     ) -> None:
         self.rule, self.likeliest, self.bias, self.report = rule, likeliest, bias, report
         self.folds = _folds(samples.thinned(_MOST), len(bias), fraction)
-        if self.folds:
-            parts = zip(*(fold.held for fold in self.folds), strict=True)
-            self.held = Samples(*(torch.cat(part) for part in parts))
 
     def best(self, shrinkage: float | None, scale: float | None, always: bool) -> Choice | None:
         """What to refine with; None where the closed form is as good.
@@ -162,87 +191,70 @@ class Search:
             1.0,
         )
         first = first._replace(temperature=first.scale / self.likeliest)
-        if not self.folds or not self.held.weights.any():
+        if self.folds is None:
             return first if always else None
-        closed, best = self.closed(), self.refined(first)
+        closed, best = self.closed(self.folds), self.refined(self.folds, first)
         # Of fewer samples it would be chance that chooses.
-        enough = len(self.held.targets) >= _ENOUGH_HELD
-        if not always and self._gain(best, closed) < -enough:
+        enough = self.folds.number >= _ENOUGH_HELD
+        gain = self.folds.gain(best, closed)
+        if not always and gain < -enough:
             return None
         for moved, free in ((_shrunk, shrinkage is None), (_scaled, scale is None)):
-            best = self._downhill(best, moved) if free and enough else best
-        return best.choice if always or self._gain(best, closed) > 0 else None
+            best = self._downhill(self.folds, best, moved) if free and enough else best
+        better = always or max(gain, self.folds.gain(best, closed)) > 0
+        return best.choice if better else None
 
-    def closed(self) -> Outcome:
+    def closed(self, folds: Folds) -> Outcome:
         """The closed form."""
         choice = Choice(self.rule.shrinkage, self.likeliest, 1.0)
-        cosines = self._cosines(choice, refine=False)
-        return self._judge("closed form", choice, cosines * self.likeliest + self.bias)
+        rule = Rule(folds.spectrum, choice.shrinkage, self.rule.constant is not None)
+        return self._judge("closed form", folds, rule, choice, rule.signatures().float())
 
-    def refined(self, choice: Choice) -> Outcome:
-        """What a refined form comes to, with its likeliest temperature."""
-        bias = self.bias * choice.scale / self.likeliest
-        logits = choice.scale * self._cosines(choice, refine=True) + bias
-        return self._judge("refined", choice, logits)
-
-    def _judge(self, name: str, choice: Choice, logits: Tensor) -> Outcome:
-        weighed = self.held._replace(counts=self.held.weights)
-        scales = Scales.of(logits, weighed, torch.zeros_like(self.bias))
-        guess = self.likeliest / choice.scale
-        sharpness, _ = scales.likeliest(torch.ones_like(self.bias), guess, self.held.size())
-        shares = torch.log_softmax(sharpness * logits, dim=1)
-        found = Outcome(
-            choice._replace(temperature=1 / sharpness),
-            -shares.gather(1, self.held.targets[:, None])[:, 0],
+    def refined(self, folds: Folds, choice: Choice, number: int | None = None) -> Outcome:
+        """What a refined form comes to in the folds, or in so many of them."""
+        rule = Rule(folds.spectrum, choice.shrinkage, self.rule.constant is not None)
+        found = fit_signatures(
+            rule.vectors(folds.axes)[:number],
+            Samples(*(part[:number] for part in folds.train)),
+            rule.signatures()[:number].float(),
+            choice.scale,
+            self.bias * choice.scale / self.likeliest,
+            max_iter=_MAX_ITER,
+            tol=_TOL,
         )
+        return self._judge("refined", folds, rule, choice, found.signatures)
+
+    def _judge(
+        self, name: str, folds: Folds, rule: Rule, choice: Choice, signatures: Tensor
+    ) -> Outcome:
+        """At the temperature that makes the labels of the samples held out likeliest."""
+        cosines = signatures @ rule.vectors(folds.held_axes)[: len(signatures)].mT
+        cosines = cosines.transpose(0, 1).flatten(1).double()
+        held = folds.first(cosines.shape[1])
+        logits = choice.scale * (cosines + self.bias[:, None] / self.likeliest)
+        sharpness = sharpest(logits, held, self.likeliest / choice.scale)
+        losses = cross_entropies(sharpness * logits, held.targets)
         self.report(
             f"{name}, shrinkage {choice.shrinkage:.4f}, scale {choice.scale:.3g}: "
-            f"validation loss {self._mean(found.losses):.4f}"
+            f"validation loss {folds.mean(losses):.4f}"
         )
-        return found
+        return Outcome(choice._replace(temperature=1 / sharpness), losses)
 
-    def _downhill(self, best: Outcome, moved: Callable[[Choice, int], Choice]) -> Outcome:
-        """The best along one coordinate: upwards, or if that is not better downwards."""
-        start = best
+    def _downhill(
+        self, folds: Folds, best: Outcome, moved: Callable[[Choice, int], Choice]
+    ) -> Outcome:
+        """The best along one coordinate: upwards, or if that is not better downwards.
+
+        Half of the folds decide it, and two at least, since most of the time goes by here.
+        """
+        start, half = best, max((len(folds.axes) + 1) // 2, 2)
         for direction in (1, -1):
             for _ in range(_REACH if best is start else 0):
-                found = self.refined(moved(best.choice, direction))
-                if self._gain(found, best) <= _GAIN:
+                found = self.refined(folds, moved(best.choice, direction), half)
+                if folds.gain(found, best) <= _GAIN:
                     break
                 best = found
         return best
-
-    def _gain(self, one: Outcome, other: Outcome) -> float:
-        """How much lower the loss of one is, in standard errors of the difference."""
-        gains = other.losses - one.losses
-        mean = self._mean(gains)
-        error = math.sqrt(self._mean((gains - mean).square()) / self.held.size())
-        return mean / max(error, 1e-12)
-
-    def _mean(self, values: Tensor) -> float:
-        weights = self.held.weights.double()
-        return float(weights @ values / weights.sum())
-
-    def _cosines(self, choice: Choice, refine: bool) -> Tensor:
-        """Of all samples held out, to signatures of the others, (N, C)."""
-        found: list[Tensor] = []
-        for fold in self.folds:
-            rule = Rule(fold.spectrum, choice.shrinkage, self.rule.constant is not None)
-            train, held = (rule.vectors(axes) for axes in fold.axes)
-            signatures = rule.signatures().to(train)
-            if refine:
-                solution = fit_signatures(
-                    train,
-                    fold.train,
-                    signatures,
-                    choice.scale,
-                    self.bias * choice.scale / self.likeliest,
-                    max_iter=_MAX_ITER,
-                    tol=_TOL,
-                )
-                signatures = solution.signatures
-            found.append(held @ signatures.mT)
-        return torch.cat(found).double()
 
 
 def _shrunk(choice: Choice, direction: int) -> Choice:
@@ -254,22 +266,11 @@ def _scaled(choice: Choice, direction: int) -> Choice:
     return choice._replace(scale=choice.scale * math.sqrt(2) ** direction)
 
 
-def _folds(samples: Samples, classes: int, fraction: float) -> list[Fold]:
+def _folds(samples: Samples, classes: int, fraction: float) -> Folds | None:
+    """Parts of the samples, each held out in turn; None where there is none to be held out."""
     place, number = ranks(samples.targets), folds(fraction)
     part = torch.where(place >= 0, place % number, number)
     sizes = torch.bincount(part, minlength=number)[: min(number, _MOST_FOLDS)]
     used = int((sizes.cumsum(0) - sizes < _ENOUGH_HELD).logical_and(sizes > 0).sum())
-    sums = [sums_of(samples.take(_part(part, index, used)), classes) for index in range(used + 1)]
-    return [
-        Fold(
-            samples.take(part != index),
-            samples.take(part == index),
-            reduce(Sums.join, sums[:index] + sums[index + 1 :]),
-        )
-        for index in range(used)
-    ]
-
-
-def _part(part: Tensor, index: int, used: int) -> Tensor:
-    """The samples of a part; the last are those that are never held out."""
-    return part == index if index < used else part >= used
+    parts = [(samples.take(part != index), samples.take(part == index)) for index in range(used)]
+    return Folds(parts, classes) if any(held.weights.any() for _, held in parts) else None

@@ -17,7 +17,10 @@ _COST = 1.4
 
 
 class Sums(NamedTuple):
-    """Class means and the scatter about them of all samples seen, in fp64."""
+    """Class means and the scatter about them of all samples seen, in fp64.
+
+    Several sets of samples have theirs in tensors with one dimension more, in front.
+    """
 
     mass: Tensor
     """Sum of the samples' counts in each class, (C,)."""
@@ -33,25 +36,32 @@ class Sums(NamedTuple):
     @property
     def mean(self) -> Tensor:
         """Mean of all samples, (d,)."""
-        return (self.mass / self.mass.sum()) @ self.means
+        return self.over_classes(self.means)
 
     @property
     def units(self) -> Tensor:
         """One over the deviation of each feature over all samples, 0 for a constant one, (d,)."""
-        within = self.scatter.diagonal() / self.spread
-        between = (self.mass / self.mass.sum()) @ (self.means - self.mean).square()
-        return inverse_deviation(self.mean, (within + between).sqrt())
+        mean = self.mean
+        within = self.scatter.diagonal(dim1=-2, dim2=-1) / self.spread[..., None]
+        between = self.over_classes((self.means - mean[..., None, :]).square())
+        return inverse_deviation(mean, (within + between).sqrt())
 
     @property
     def within(self) -> Tensor:
         """The covariance within classes, in units of the features' deviations, (d, d)."""
         units = self.units
-        return self.scatter / self.spread * units[:, None] * units
+        return self.scatter / self.spread[..., None, None] * units[..., None] * units[..., None, :]
 
     @property
     def offsets(self) -> Tensor:
         """Class means less the mean of all, in units, (C, d); zero for a class never seen."""
-        return (self.means - self.mean) * self.units * (self.mass > 0)[:, None]
+        centred = self.means - self.mean[..., None, :]
+        return centred * self.units[..., None, :] * (self.mass > 0)[..., None]
+
+    def over_classes(self, values: Tensor) -> Tensor:
+        """The mean over all samples of what each class has, (C, d): (d,)."""
+        shares = self.mass / self.mass.sum(-1, keepdim=True)
+        return (shares[..., None, :] @ values)[..., 0, :]
 
     @property
     def size(self) -> float:
