@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from torchlace.data import KNOWN
+from torchlace.data import KNOWN, first_classes
 from torchlace.experiments import collect_records, load_experiment, read_lines, unique_tasks
 from torchlace.experiments.cells import run_name
 from torchlace.training import TrainConfig
@@ -84,11 +84,36 @@ def test_the_configuration_runs_it_again(line):
     assert run_name(config) == line["run"]
 
 
+# Of the official images, as `load_data` reads the first classes of them.
+FIRST = {
+    "cifar100:50@1993": "706f8ec884aee6a45af6fc2153468cea",
+    "cifar100:50@1994": "59bb4ac77a2b644eb89c70a0a2710d64",
+    "cifar100:50@1995": "43b793a31967d33bb6e5e8db04b0689c",
+    "cifar100:40@1993": "7f5a8196f6d1405ed556e937a206febc",
+    "cifar100:40@1994": "79fcef3295a59cacef66ab72fbdbd1d3",
+    "cifar100:40@1995": "02b274e0b6fa48ff915fa51f7fd7bdd7",
+}
+
+
 @each_line
 def test_the_images_are_the_official_ones(line):
+    if some := first_classes(line["dataset"]):
+        assert line["data_digest"] == FIRST[line["dataset"]]
+        assert line["test_images"] == 100 * some.number
+        return
     known = KNOWN[line["dataset"]]
     assert line["data_digest"] in known.digests
     assert line["test_images"] == known.test
+
+
+@each_line
+def test_what_is_said_of_later_classes_follows_from_each_part(line):
+    for size, learners in line.get("later", {}).items():
+        known = first_classes(line["dataset"]).number
+        for found in learners.values():
+            assert len(found["each"]) == 1 + -(-(100 - known) // int(size))
+            assert found["average"] == pytest.approx(np.mean(found["each"]), abs=1e-3)
+            assert found["last"] == found["each"][-1]
 
 
 def test_rows_of_a_column_share_their_protocol():
