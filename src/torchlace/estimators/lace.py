@@ -16,7 +16,7 @@ from torchlace.estimators.increments import Incremental
 from torchlace.estimators.known import Known
 from torchlace.estimators.samples import Samples, stacked
 from torchlace.estimators.scales import Scales, log_shares
-from torchlace.estimators.search import Choice, Search, fit_signatures
+from torchlace.estimators.search import Choice, choose, fit_signatures
 from torchlace.estimators.sums import sums_of
 from torchlace.heads import LACE, Head
 
@@ -156,8 +156,17 @@ class LACEClassifier(Incremental):
     def _refine(self, samples: Samples, rule: Rule) -> bool:
         """Signatures by gradient descent, where that is better; whether it was."""
         likeliest, bias = self._likeliest(rule), self._log_shares()
-        search = Search(samples, rule, likeliest, bias, self.validation_fraction, self._say)
-        choice = search.best(_given(self.shrinkage), _given(self.scale), self.refine is True)
+        choice = choose(
+            samples,
+            rule,
+            likeliest,
+            bias,
+            shrinkage=_given(self.shrinkage),
+            scale=_given(self.scale),
+            always=self.refine is True,
+            fraction=self.validation_fraction,
+            report=self._say,
+        )
         if choice is None:
             return False
         bias = bias * choice.scale / likeliest

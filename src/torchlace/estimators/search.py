@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -152,109 +153,114 @@ class Folds:
         return float(weights @ losses / weights.sum())
 
 
-class Search:
-    """Compares the closed form and refined ones by the cross-entropy of samples held out.
+def choose(
+    samples: Samples,
+    rule: Rule,
+    likeliest: float,
+    bias: Tensor,
+    *,
+    shrinkage: float | None,
+    scale: float | None,
+    always: bool,
+    fraction: float,
+    report: Callable[[str], None],
+) -> Choice | None:
+    """What to refine with; None where the closed form is as good on samples held out.
 
     Args:
         samples: to choose by.
         rule: the closed form of all samples.
         likeliest: its scale.
         bias: what is added to the scores of each class, (C,).
+        shrinkage: given, or None: downhill from more than the closed form has.
+        scale: likewise, from less than the closed form has.
+        always: whether the closed form is out of the question.
         fraction: how many samples of each class to hold out.
         report: told of every comparison.
     """
+    odds = _ODDS * rule.shrinkage / max(1 - rule.shrinkage, 1e-3)
+    first = Choice(
+        max(odds / (1 + odds), LEAST_SHRINKAGE) if shrinkage is None else shrinkage,
+        likeliest * _SHARE if scale is None else scale,
+        1.0,
+    )
+    first = first._replace(temperature=first.scale / likeliest)
+    folds = _folds(samples.thinned(_MOST), len(bias), fraction)
+    if folds is None:
+        return first if always else None
+    search = _Search(folds, rule, likeliest, bias, report)
+    closed, best = search.closed(), search.refined(first)
+    # Of fewer samples it would be chance that chooses.
+    enough, gain = folds.number >= _ENOUGH_HELD, folds.gain(best, closed)
+    if not always and gain < -enough:
+        return None
+    for moved, free in ((_shrunk, shrinkage is None), (_scaled, scale is None)):
+        best = search.downhill(best, moved) if free and enough else best
+    better = always or max(gain, folds.gain(best, closed)) > 0
+    return best.choice if better else None
 
-    def __init__(
-        self,
-        samples: Samples,
-        rule: Rule,
-        likeliest: float,
-        bias: Tensor,
-        fraction: float,
-        report: Callable[[str], None],
-    ) -> None:
-        self.rule, self.likeliest, self.bias, self.report = rule, likeliest, bias, report
-        self.folds = _folds(samples.thinned(_MOST), len(bias), fraction)
 
-    def best(self, shrinkage: float | None, scale: float | None, always: bool) -> Choice | None:
-        """What to refine with; None where the closed form is as good.
+@dataclass(frozen=True)
+class _Search:
+    """Compares what to refine with by samples held out; fields as of :func:`choose`."""
 
-        Args:
-            shrinkage: given, or None: downhill from more than the closed form has.
-            scale: likewise, from less than the closed form has.
-            always: whether the closed form is out of the question.
-        """
-        odds = _ODDS * self.rule.shrinkage / max(1 - self.rule.shrinkage, 1e-3)
-        first = Choice(
-            max(odds / (1 + odds), LEAST_SHRINKAGE) if shrinkage is None else shrinkage,
-            self.likeliest * _SHARE if scale is None else scale,
-            1.0,
-        )
-        first = first._replace(temperature=first.scale / self.likeliest)
-        if self.folds is None:
-            return first if always else None
-        closed, best = self.closed(self.folds), self.refined(self.folds, first)
-        # Of fewer samples it would be chance that chooses.
-        enough = self.folds.number >= _ENOUGH_HELD
-        gain = self.folds.gain(best, closed)
-        if not always and gain < -enough:
-            return None
-        for moved, free in ((_shrunk, shrinkage is None), (_scaled, scale is None)):
-            best = self._downhill(self.folds, best, moved) if free and enough else best
-        better = always or max(gain, self.folds.gain(best, closed)) > 0
-        return best.choice if better else None
+    folds: Folds
+    rule: Rule
+    likeliest: float
+    bias: Tensor
+    report: Callable[[str], None]
 
-    def closed(self, folds: Folds) -> Outcome:
+    def closed(self) -> Outcome:
         """The closed form."""
         choice = Choice(self.rule.shrinkage, self.likeliest, 1.0)
-        rule = Rule(folds.spectrum, choice.shrinkage, self.rule.constant is not None)
-        return self._judge("closed form", folds, rule, choice, rule.signatures().float())
+        rule = self._rule(choice)
+        return self._judge("closed form", rule, choice, rule.signatures().float())
 
-    def refined(self, folds: Folds, choice: Choice, number: int | None = None) -> Outcome:
+    def refined(self, choice: Choice, number: int | None = None) -> Outcome:
         """What a refined form comes to in the folds, or in so many of them."""
-        rule = Rule(folds.spectrum, choice.shrinkage, self.rule.constant is not None)
+        rule = self._rule(choice)
         found = fit_signatures(
-            rule.vectors(folds.axes)[:number],
-            Samples(*(part[:number] for part in folds.train)),
+            rule.vectors(self.folds.axes)[:number],
+            Samples(*(part[:number] for part in self.folds.train)),
             rule.signatures()[:number].float(),
             choice.scale,
             self.bias * choice.scale / self.likeliest,
             max_iter=_MAX_ITER,
             tol=_TOL,
         )
-        return self._judge("refined", folds, rule, choice, found.signatures)
+        return self._judge("refined", rule, choice, found.signatures)
 
-    def _judge(
-        self, name: str, folds: Folds, rule: Rule, choice: Choice, signatures: Tensor
-    ) -> Outcome:
+    def downhill(self, best: Outcome, moved: Callable[[Choice, int], Choice]) -> Outcome:
+        """The best along one coordinate: upwards, or if that is not better downwards.
+
+        Half of the folds decide it, and two at least, since most of the time goes by here.
+        """
+        start, half = best, max((len(self.folds.axes) + 1) // 2, 2)
+        for direction in (1, -1):
+            for _ in range(_REACH if best is start else 0):
+                found = self.refined(moved(best.choice, direction), half)
+                if self.folds.gain(found, best) <= _GAIN:
+                    break
+                best = found
+        return best
+
+    def _rule(self, choice: Choice) -> Rule:
+        """The closed form of each fold."""
+        return Rule(self.folds.spectrum, choice.shrinkage, self.rule.constant is not None)
+
+    def _judge(self, name: str, rule: Rule, choice: Choice, signatures: Tensor) -> Outcome:
         """At the temperature that makes the labels of the samples held out likeliest."""
-        cosines = signatures @ rule.vectors(folds.held_axes)[: len(signatures)].mT
+        cosines = signatures @ rule.vectors(self.folds.held_axes)[: len(signatures)].mT
         cosines = cosines.transpose(0, 1).flatten(1).double()
-        held = folds.first(cosines.shape[1])
+        held = self.folds.first(cosines.shape[1])
         logits = choice.scale * (cosines + self.bias[:, None] / self.likeliest)
         sharpness = sharpest(logits, held, self.likeliest / choice.scale)
         losses = cross_entropies(sharpness * logits, held.targets)
         self.report(
             f"{name}, shrinkage {choice.shrinkage:.4f}, scale {choice.scale:.3g}: "
-            f"validation loss {folds.mean(losses):.4f}"
+            f"validation loss {self.folds.mean(losses):.4f}"
         )
         return Outcome(choice._replace(temperature=1 / sharpness), losses)
-
-    def _downhill(
-        self, folds: Folds, best: Outcome, moved: Callable[[Choice, int], Choice]
-    ) -> Outcome:
-        """The best along one coordinate: upwards, or if that is not better downwards.
-
-        Half of the folds decide it, and two at least, since most of the time goes by here.
-        """
-        start, half = best, max((len(folds.axes) + 1) // 2, 2)
-        for direction in (1, -1):
-            for _ in range(_REACH if best is start else 0):
-                found = self.refined(folds, moved(best.choice, direction), half)
-                if folds.gain(found, best) <= _GAIN:
-                    break
-                best = found
-        return best
 
 
 def _shrunk(choice: Choice, direction: int) -> Choice:
