@@ -65,6 +65,17 @@ def test_classes_far_apart(kind, gap):
     assert scores.abs().max() <= 1 + 1e-4
 
 
+def test_a_signature_without_a_length_has_no_cosine():
+    torch.manual_seed(0)
+    background = OneVsAll(6, 4)
+    background.observe(torch.randn(64, 6), torch.arange(64) % 4)
+    scores = background.cosines(
+        torch.randn(8, 6), torch.eye(4, 6) * torch.tensor([[0], [1], [1], [1]])
+    )
+    assert (scores[:, 0] == 0).all()
+    assert (scores[:, 1:] != 0).all()
+
+
 @pytest.mark.parametrize("kind", [Total, LowRankTotal])
 @pytest.mark.parametrize("size", [1e-18, 1e-9, 1e9, 1e18])
 def test_features_of_any_size_whiten_alike(kind, size):

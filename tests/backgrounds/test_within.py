@@ -75,6 +75,26 @@ def test_every_class_seen_once_is_all_signal():
     torch.testing.assert_close(factor, torch.eye(WIDTH, dtype=torch.float64))
 
 
+def test_anchors_are_a_unit_long_in_the_root_mean_square():
+    x, y = draw(60, 3)
+    background = Within(WIDTH, 4, dtype=torch.float64)  # a class of them is never seen
+    background.observe(x, y)
+    squares = background.class_anchors.square().sum(1)
+    assert squares[3] == 0
+    torch.testing.assert_close(squares[:3].mean(), squares.new_tensor(1.0))
+
+
+def test_variances_far_below_one_are_whitened_as_those_above():
+    """Of one class alone, where nothing is known of a signal."""
+    x = torch.randn(50, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = []
+    for size in (1e-3, 1e3):
+        background = Within(WIDTH, 2, dtype=torch.float64)
+        background.observe(size * x, torch.zeros(50, dtype=torch.int64))
+        found.append(background.whitening * size)
+    torch.testing.assert_close(*found)
+
+
 def test_rare_classes_count_by_their_samples():
     """A hundred samples of one class and two of another: the second hardly moves Σ_W."""
     x, y = draw(400, 2, spread=3.0)

@@ -54,6 +54,13 @@ def test_center_loss_is_the_squared_distance(targets):
         assert value == pytest.approx(expected if y >= 0 else 0.0)
 
 
+def test_center_loss_of_class_probabilities_weighs_every_distance():
+    features, centers, weight = rows(4), rows(C, seed=1), torch.tensor([0.5, 2.0, 7.0]).double()
+    shares = torch.softmax(rows(4, seed=2)[:, :C], dim=1)
+    expected = (shares * weight * torch.cdist(features, centers).square()).sum(1)
+    torch.testing.assert_close(center_loss(features, shares, centers, weight), expected)
+
+
 @pytest.mark.parametrize("margin", [0.5, 2.0])
 def test_amc_mean_is_the_mean_over_pairs(targets, margin):
     features = rows(len(targets))

@@ -7,7 +7,13 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from torchlace.functional import chunked_cross_entropy, cross_entropy, reduce, split_logits
+from torchlace.functional import (
+    Mixed,
+    chunked_cross_entropy,
+    cross_entropy,
+    reduce,
+    split_logits,
+)
 
 N, C, D = 9, 7, 4
 CHUNKS = [1, 3, C, C + 5]
@@ -211,3 +217,13 @@ def test_mean_of_nothing_is_zero(targets, weighted):
     found.backward()
     assert found.item() == 0
     assert not logits.grad.any()
+
+
+def test_chunked_of_two_labels_and_a_weight_is_that_of_their_probabilities():
+    features, vectors, _, first, _ = problem(ignore=False)
+    second, share = first.roll(1), torch.linspace(0, 1, N, dtype=torch.float64)
+    found = chunked_cross_entropy(features, vectors, Mixed(first, second, share), chunk=3)
+    dense = share[:, None] * F.one_hot(first, len(vectors))
+    dense = dense + (1 - share[:, None]) * F.one_hot(second, len(vectors))
+    expected = F.cross_entropy(features @ vectors.T, dense, reduction="none")
+    assert_close(found, expected)

@@ -148,21 +148,6 @@ class LowRankTotal(_Sketched, MomentsBackground):
     def _amount(self) -> float:
         return self.shrinkage
 
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
-    ) -> None:
-        # States of earlier versions hold the variances and the sketch of one group by themselves.
-        sketch = state_dict.pop(f"{prefix}running_sketch", None)
-        if sketch is not None:
-            variance, mean = (
-                state_dict.pop(f"{prefix}running_{name}") for name in ("variance", "mean")
-            )
-            covariance = torch.cat([variance[:, None], sketch], dim=1)
-            found = self.moments.but(mean=mean[None], covariance=covariance[None])
-            for name, value in zip(self._statistics, found, strict=True):
-                state_dict.setdefault(prefix + name, value)
-        super()._load_from_state_dict(state_dict, prefix, *args, **options)
-
 
 def _whiten(vectors: Tensor, deviation: Tensor, down: Tensor, up: Tensor) -> Tensor:
     scaled = vectors / deviation
