@@ -108,6 +108,13 @@ def test_another_learner_takes_what_is_trained(place):
     assert line["later"] == later(run)
     reproduce(place, "--results", "lines.jsonl", "--missing", "--runs", "none")
     assert not (place / "none").exists()
+    # A line that lacks a learner is not all there is to know.
+    del line["later"]["4"]["lda"]
+    (place / "lines.jsonl").write_text(json.dumps(line) + "\n")
+    options = ("--results", "lines.jsonl", "--missing", "--runs", "none", "--dry-run")
+    said = inside.torchlace("reproduce", "mine.yaml", *options, folder=place)
+    assert said.code == 0, said.err
+    assert line["run"] in said.out
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,9 @@ class _Grid:
 
     def __post_init__(self) -> None:
         self.tasks = grids.unique_tasks(self.experiment.cells())
-        finished = {name for name, record in self.lines.items() if record.finished}
         runnable = [task for task in self.tasks if not task.archived]
-        self.wanted = [task for task in runnable if task.name not in finished]
+        lines = ((task, self.lines.get(task.name)) for task in runnable)
+        self.wanted = [task for task, line in lines if line is None or not line.has(task)]
         self.known = len(runnable) - len(self.wanted)
 
 

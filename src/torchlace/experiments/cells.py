@@ -55,6 +55,10 @@ class Task:
             self, config=dataclasses.replace(self.config, seed=seed, data=data)
         )
 
+    def tells(self, later: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether these scores of classes that come later are all that are needed."""
+        return {*self.later} <= {f"{size}.{name}" for size in later for name in later[size]}
+
     def complete(self, runs: Path) -> bool:
         """Whether its run directory holds everything that is needed of it."""
         run = Run(runs / self.name)
@@ -69,10 +73,8 @@ class Task:
             scores = run.read_json(run.unknown_path)["scores"].values()
             if not all({*self.unknown} <= {*sets} for sets in scores):
                 return False
-        if self.later:
-            scores = run.read_json(run.later_path)["scores"]
-            if not {*self.later} <= {f"{size}.{name}" for size in scores for name in scores[size]}:
-                return False
+        if self.later and not self.tells(run.read_json(run.later_path)["scores"]):
+            return False
         return not self.embeddings or {*self.embeddings} <= {*run.read_json(run.embeddings_path)}
 
 

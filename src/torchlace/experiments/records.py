@@ -49,6 +49,10 @@ class Record:
         """Whether it has results."""
         return bool(self.line["status"] == "finished")
 
+    def has(self, task: Task) -> bool:
+        """Whether it is finished and tells all that is needed of classes that come later."""
+        return self.finished and task.tells(self.line.get("later", {}))
+
     @property
     def running(self) -> bool:
         """Whether a living process is at work on it, so that nothing final can be said."""
