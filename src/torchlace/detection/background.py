@@ -23,11 +23,18 @@ _LEAST_UNEXPLAINED = 1e-12
 
 
 class Gaussian(NamedTuple):
-    """Mean, (d,), and covariance, (d, d), of a background, and how many pixels they come from."""
+    """Mean, (d,), and covariance, (d, d), of a background, and how many pixels they come from.
+
+    Of several strips of columns each has one dimension more, in front.
+    """
 
     mean: Array
     covariance: Array
-    samples: int
+    samples: Array
+
+    def strip(self, index: int) -> Gaussian:
+        """That of one strip."""
+        return Gaussian(*(part[index] for part in self))
 
 
 class Moments:
@@ -43,15 +50,15 @@ class Moments:
         >>> moments = Moments([slice(0, 2), slice(2, 4)], 100, torch.device("cpu"))
         >>> for block in image.blocks(moments.device):
         ...     moments.add(block)
-        >>> [gaussian.mean.round(1).tolist() for gaussian in moments.gaussians()]
+        >>> moments.gaussian().mean.round(1).tolist()
         [[124.7, 143.7], [212.7, 239.7]]
     """
 
     def __init__(self, strips: list[slice], batch_size: int, device: torch.device) -> None:
         self.strips, self.batch_size, self.device = strips, batch_size, device
         self.counts = [0] * len(strips)
-        self.means: list[Any] = [0.0] * len(strips)
-        self.scatters: list[Any] = [0.0] * len(strips)
+        self.means: Any = None
+        self.scatters: Any = None
 
     def add(self, block: Block) -> None:
         """Take in the pixels of a block that have data."""
@@ -66,20 +73,22 @@ class Moments:
 
     def _merge(self, strip: int, many: int, mean: Any, scatter: Any) -> None:
         """Two scatters, and that between their means."""
+        if self.scatters is None:
+            shape = len(self.strips), *scatter.shape
+            zeros = np.zeros if self.device.type == "cpu" else scatter.new_zeros
+            self.means, self.scatters = zeros(shape[:2]), zeros(shape)
         seen, step = self.counts[strip], mean - self.means[strip]
         count = seen + many
         self.counts[strip] = count
-        self.means[strip] = self.means[strip] + step * (many / count)
-        self.scatters[strip] = self.scatters[strip] + scatter
+        self.means[strip] += step * (many / count)
+        self.scatters[strip] += scatter
         self.scatters[strip] += step[:, None] * step * (many * seen / count)
 
     def state(self) -> dict[str, Array]:
         """All of it as arrays, which :meth:`merge` takes."""
         seen = [strip for strip, count in enumerate(self.counts) if count]
-        means, scatters = (
-            np.stack([_on_host(values[strip]) for strip in seen]) if seen else np.empty(0)
-            for values in (self.means, self.scatters)
-        )
+        pair = self.means, self.scatters
+        means, scatters = (_on_host(part)[seen] if seen else np.empty(0) for part in pair)
         return {"counts": np.array(self.counts), "means": means, "scatters": scatters}
 
     def merge(self, state: Mapping[str, Array]) -> None:
@@ -93,22 +102,21 @@ class Moments:
             with np.errstate(over="ignore", invalid="ignore"):
                 self._merge(strip, counts[strip], *parts)
 
-    def gaussians(self, method: Literal["sample", "oas"] = "sample") -> list[Gaussian]:
-        """Mean and covariance of each strip."""
-        found = []
-        for count, mean, scatter in zip(self.counts, self.means, self.scatters, strict=True):
+    def gaussian(self, method: Literal["sample", "oas"] = "sample") -> Gaussian:
+        """Mean and covariance of each strip; the latter take the place of the scatters."""
+        covariances, samples = _on_host(self.scatters), np.array(self.counts)
+        for covariance, count in zip(covariances, self.counts, strict=True):
             with np.errstate(invalid="ignore"):
-                covariance = _on_host(scatter) / (count - (method == "sample"))
+                covariance /= count - (method == "sample")
             if method == "oas":
                 whole = torch.from_numpy(covariance)
-                covariance = oas(whole, whole.new_tensor(count)).numpy()
-            found.append(Gaussian(_on_host(mean), covariance, count))
-        return found
+                whole.copy_(oas(whole, whole.new_tensor(count)))
+        return Gaussian(_on_host(self.means), covariances, samples)
 
 
 def estimate(
     pixels: Pixels, method: Covariance, moments: Moments, blocks: Iterable[Block] | None = None
-) -> list[Gaussian]:
+) -> Gaussian:
     """Mean and covariance of each strip of pixels, in double precision.
 
     ``"sample"`` and ``"oas"`` need one pass over the ``blocks`` that the ``moments`` have not seen,
@@ -125,7 +133,7 @@ def estimate(
                 where = f"columns {strip.start} to {strip.stop - 1} have"
                 where = where if moments.strips[1:] else "there is"
                 raise ValueError(f"{where} {count} background pixels with data: give two or more")
-        found = moments.gaussians(method)  # type: ignore[arg-type]
+        found = moments.gaussian(method)  # type: ignore[arg-type]
     else:
         whole = 8 * pixels.height * pixels.width * pixels.bands
         require_memory("all pixels", whole, advice=f"use {setting('covariance', 'oas')}")
@@ -133,8 +141,8 @@ def estimate(
         parts = [block.pixels() for block in map(pixels.read, pixels.ranges(moments.device))]
         if not any(map(len, parts)):
             raise pixels.why_empty()
-        found = [_by_sklearn(np.concatenate([_on_host(part) for part in parts]), method)]
-    if not all(np.isfinite(gaussian.covariance).all() for gaussian in found):
+        found = _by_sklearn(np.concatenate([_on_host(part) for part in parts]), method)
+    if not all(np.isfinite(covariance).all() for covariance in found.covariance):
         pixels.check_finite(names)
         raise ValueError("the background pixels are too large to be squared: rescale them")
     return found
@@ -184,7 +192,7 @@ def _by_sklearn(values: Array, method: Covariance) -> Gaussian:
         found = covariance.MinCovDet(random_state=0).fit(values)
     else:
         found = covariance.LedoitWolf(store_precision=False).fit(values)
-    return Gaussian(found.location_, found.covariance_, len(values))
+    return Gaussian(found.location_[None], found.covariance_[None], np.array([len(values)]))
 
 
 def _on_host(values: Any) -> Array:

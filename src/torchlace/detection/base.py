@@ -89,18 +89,16 @@ class Detector(BaseEstimator):  # type: ignore[misc]
         self._check_targets()
         return pixels
 
-    def _learn(self, found: list[Gaussian]) -> None:
+    def _learn(self, found: Gaussian) -> None:
         if self.columns is None:
-            self.mean_, self.covariance_, self.n_samples_ = found[0]
-            self.whitening_ = whitening(found[0])
+            self.mean_, self.covariance_, samples = found.strip(0)
+            self.n_samples_, self.whitening_ = int(samples), whitening(found.strip(0))
             return
-        places = [f" in columns {s.start} to {s.stop - 1}" for s in self._strips]
-        self.mean_ = np.stack([each.mean for each in found])
-        self.covariance_ = np.stack([each.covariance for each in found])
-        self.n_samples_ = np.array([each.samples for each in found])
+        self.mean_, self.covariance_, self.n_samples_ = found
         self.whitening_ = np.empty_like(self.covariance_)
-        for strip, (each, place) in enumerate(zip(found, places, strict=True)):
-            self.whitening_[strip] = whitening(each, place)
+        for index, strip in enumerate(self._strips):
+            place = f" in columns {strip.start} to {strip.stop - 1}"
+            self.whitening_[index] = whitening(found.strip(index), place)
 
     def score_samples(self, X: Any) -> Array:
         """The statistic of every pixel: (N,) or (H, W), and a last axis for several targets.

@@ -55,7 +55,7 @@ class _MultipleInstance(BaseEstimator):  # type: ignore[misc]
         positives, others = _split_bags(bags, bag_labels)
         negatives, device = np.concatenate(others), find_device(self.device)
         moments = Moments([slice(0, 1)], len(negatives), device)
-        background = estimate(Pixels(negatives), self.covariance, moments)[0]
+        background = estimate(Pixels(negatives), self.covariance, moments).strip(0)
         matrix = torch.from_numpy(whitening(background)).to(device)
         mean = torch.from_numpy(background.mean).to(device)
 

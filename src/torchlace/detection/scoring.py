@@ -122,8 +122,8 @@ def _check_columns(detector: Detector, pixels: Pixels, reset: bool) -> None:
             f"{said}: the backgrounds are those of an image of {detector._strips[-1].stop} "
             f"columns, this one has {pixels.width}"
         )
-    # Scatter, covariance and whitening, and what is made of them for a moment.
-    needed = 4 * 8 * len(strips) * pixels.bands**2
+    # Scatter, which becomes the covariance, and whitening; and what scores are computed by.
+    needed = 3 * 8 * len(strips) * pixels.bands**2
     require_memory(f"{len(strips)} backgrounds", needed, advice=f"make {setting('columns')} larger")
 
 
