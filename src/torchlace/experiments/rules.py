@@ -18,10 +18,10 @@ Array = np.ndarray[Any, Any]
 class Rule:
     """Learns samples of new classes; predicts the class of the highest score."""
 
-    known: list[int]
-
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
+        self.known: list[int] = []
+        self.means: list[Tensor] = []
 
     def partial_fit(self, X: Array, y: Array) -> Rule:
         """Learn the samples of classes not seen before."""
@@ -48,11 +48,6 @@ class Rule:
 
 class NearestMean(Rule):
     """The class whose mean is nearest."""
-
-    def __init__(self, device: str = "cpu") -> None:
-        super().__init__(device)
-        self.known: list[int] = []
-        self.means: list[Tensor] = []
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
         for label in y.unique().tolist():
@@ -108,8 +103,6 @@ class FeCAM(Rule):
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__(device)
-        self.known: list[int] = []
-        self.means: list[Tensor] = []
         self.factors: list[Tensor] = []
         self.power = 0.5
 
@@ -155,7 +148,6 @@ class RanPAC(Rule):
 
     def __init__(self, device: str = "cpu", projections: int = 10_000, seed: int = 0) -> None:
         super().__init__(device)
-        self.known: list[int] = []
         self.projections, self.seed = projections, seed
         self.products: Tensor | None = None
         self.sums: Tensor | None = None
