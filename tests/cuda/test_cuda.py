@@ -130,6 +130,7 @@ SETTINGS = {
     "adacos": {"optimizer": "sgd", "lr": 0.01},
     "lace-learned": {"optimizer": "adamw", "class_weights": "balanced"},
     "center": {"label_smoothing": 0.1},
+    "normface": {"optimizer": "muon", "weight_decay": 0.1, "schedule": "one-cycle"},
 }
 
 
@@ -154,13 +155,15 @@ def test_replay_gives_the_losses_of_eager_steps(head, tmp_path):
         assert replayed == pytest.approx(eager, rel=2e-4), name
 
 
-def test_a_captured_run_goes_on_as_one_that_never_stopped(tmp_path):
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_captured_run_goes_on_as_one_that_never_stopped(optimizer, tmp_path):
     class Stop(Silent):
         def epoch(self, row, epochs):
             if row["epoch"] == 2:
                 raise KeyboardInterrupt
 
-    config = TrainConfig(epochs=4, batch_size=64, lr=1e-4, precision="32-true", device="cuda")
+    alone = {"precision": "32-true", "device": "cuda", "optimizer": optimizer}
+    config = TrainConfig(epochs=4, batch_size=64, lr=1e-4, **alone)
     whole = train(config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "cut", reporter=Stop())
