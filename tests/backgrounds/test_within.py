@@ -92,6 +92,8 @@ def test_variances_far_below_one_are_whitened_as_those_above():
         background = Within(WIDTH, 2, dtype=torch.float64)
         background.observe(size * x, torch.zeros(50, dtype=torch.int64))
         found.append(background.whitening * size)
+        variance = background.eval()(size * x).var(0).mean()
+        torch.testing.assert_close(variance, variance.new_tensor(1.0))
     torch.testing.assert_close(*found)
 
 
