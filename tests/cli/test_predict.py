@@ -66,11 +66,23 @@ def test_csv_says_what_json_says(place):
     assert len(rows) == 3 * len(list(folder.iterdir()))
 
 
-def test_the_table_shows_the_classes(place, image):
-    (only,) = predict(place, image, "--json").json()
-    table = predict(place, image).out
-    for each in only["classes"]:
-        assert f"{each['class']} {100 * each['probability']:.1f} %" in table
+def test_the_table_shows_the_classes_and_breaks_no_figure(place, image, monkeypatch):
+    from typer.testing import CliRunner
+
+    from torchlace.cli import app
+
+    monkeypatch.chdir(place)
+    long = place / "a folder of pictures" / f"{'IMG_20260713_' * 6}.png"
+    long.parent.mkdir(exist_ok=True)
+    shutil.copy(image, long)
+    for top in (3, 10):
+        command = ("predict", "run", str(image), str(long), "--top", str(top))
+        for only in predict(place, *command[2:], "--json").json():
+            shown = [f"{100 * each['probability']:.1f}" for each in only["classes"]]
+            for width in ("80", "200"):
+                out = CliRunner().invoke(app, command, env={"COLUMNS": width}).output
+                assert max(map(len, out.splitlines())) <= int(width)
+                assert not {*shown} - {*out.replace("│", " ").split()}
 
 
 def test_names_in_brackets_are_shown(place, image):

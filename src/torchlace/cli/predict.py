@@ -7,6 +7,7 @@ import io
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchlace.runs import LoadedRun, Run
+
+# So many classes stand beside an image.
+_BESIDE = 3
 
 
 def predict(
@@ -61,19 +65,28 @@ def predict(
     elif as_csv:
         _print_csv(results)
     else:
-        rows = [
-            [r["image"], *(f"{c['class']} {100 * c['probability']:.1f} %" for c in r["classes"])]
-            for r in results
-        ]
-        count = len(rows[0]) - 1 if rows else 0
-        columns = ["image", *(f"{rank}." for rank in range(1, count + 1))]
-        title = f"{counted(len(rows), 'image')} by {run}"
-        if reject is not None:
-            rejected = ["yes" if r["rejected"] else "" for r in results]
-            title += f", {rejected.count('yes')} of no known class"
-            columns.append("of no known class")
-            rows = [[*row, told] for row, told in zip(rows, rejected, strict=True)]
-        print_table(title, columns, rows)
+        _print_table(results, f"{counted(len(results), 'image')} by {run}")
+
+
+def _print_table(results: Sequence[dict[str, Any]], title: str) -> None:
+    """Print a row for each image, or where it shows many classes a row for each of these."""
+    most = max((len(result["classes"]) for result in results), default=1)
+    beside = most if most <= _BESIDE else 1
+    # Figures have columns of their own: a narrow terminal breaks names, but no numbers.
+    ranks = [f"{rank}." for rank in range(1, most + 1)] if beside == most else ["class"]
+    columns = ["image", *(cell for rank in ranks for cell in (rank, "%"))]
+    if guarded := any("rejected" in result for result in results):
+        title += f", {sum(result['rejected'] for result in results)} of no known class"
+        columns.append("of no known class")
+    rows = []
+    for result in results:
+        cells = [(c["class"], f"{100 * c['probability']:.1f}") for c in result["classes"]]
+        for start in range(0, len(cells), beside):
+            row = ["" if start else result["image"], *chain(*cells[start : start + beside])]
+            rows.append(
+                [*row, "yes" if not start and result["rejected"] else ""] if guarded else row
+            )
+    print_table(title, columns, rows)
 
 
 def _print_csv(results: Sequence[dict[str, Any]]) -> None:
