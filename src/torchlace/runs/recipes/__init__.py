@@ -19,7 +19,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
     Example:
         >>> read_recipe("strong")["optimizer"]
-        'sgd'
+        'muon'
     """
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))[0]
