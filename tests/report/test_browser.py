@@ -3,12 +3,15 @@
 import csv
 import io
 import re
+import shutil
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from PIL import Image
 from report.runs import NAMES
+
+from torchlace.report import write_report
 
 SPHERE = "#d0 .card:not([hidden]) .sphere"
 SHOWN = ".plot:not([hidden] *)"
@@ -62,6 +65,18 @@ def test_opens_without_error_or_request_draws_every_figure_and_fits_every_screen
             "([html, width]) => html.clientWidth === width && html.scrollWidth <= width",
             arg=[page.evaluate_handle("document.documentElement"), width],
         )
+
+
+def test_long_names_of_runs_are_whole_and_fit_every_screen(opened, made, tmp_path):
+    long = [tmp_path / ("a_name_of_a_run_" * 5 + end) for end in ("one", "other")]
+    for path, run in zip(long, ("lace-0", "softmax-0"), strict=True):
+        shutil.copytree(made.runs[run], path)
+    written = write_report(long, tmp_path / "page.html", method="pca", device="cpu").path
+    for width in (1280, 400):
+        page = opened(width, path=written)
+        whole = "all => all.every(e => e.scrollWidth <= e.clientWidth)"
+        assert page.locator(".runs .chip, .card:visible h4").evaluate_all(whole)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_first_row_is_there_at_once_and_its_spheres_have_colours(opened):

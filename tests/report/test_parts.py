@@ -78,6 +78,13 @@ def test_seeds_and_machines_are_grouped_and_settings_are_not():
     ]
 
 
+def test_a_run_has_its_own_name_where_settings_would_be_a_longer_one():
+    many = {"lr": 0.01, "epochs": 7, "batch_size": 32, "optimizer": "muon", "crop": "shift"}
+    groups = group_runs([run("a", 3), run("b", 5, **many), run("c", 2, seed=1, **many)])
+    assert groups[0].label == "a"
+    assert "optimizer muon" in groups[1].label
+
+
 def test_options_of_the_head_tell_groups_apart():
     groups = group_runs([run("a", 1, head_options={"scale": 3.0}), run("b", 2)])
     assert [group.label for group in groups] == ["lace, scale 3.0", "lace"]

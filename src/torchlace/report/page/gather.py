@@ -24,6 +24,8 @@ from torchlace.runs.files import METRICS
 from torchlace.runs.readers import best_epoch
 
 COLUMNS = ("epoch", "train_loss", "val_loss", "val_accuracy")
+# A list of settings that is longer is no name of a run that has one already.
+_LONGEST = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +160,11 @@ def group_runs(runs: Sequence[Shown]) -> list[Group]:
     for run in runs:
         key = json.dumps(_essence(run.config), sort_keys=True, default=str)
         together.setdefault(key, []).append(run)
-    labels = _labels([runs[0].config for runs in together.values()])
+    settings = _labels([runs[0].config for runs in together.values()])
+    labels = [
+        runs[0].name if len(label) > _LONGEST and len(runs) == 1 else label
+        for label, runs in zip(settings, together.values(), strict=True)
+    ]
     groups = [Group(*each) for each in zip(labels, together.values(), strict=True)]
     return sorted(groups, key=lambda group: -group.accuracy.mean)
 

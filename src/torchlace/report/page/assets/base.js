@@ -17,8 +17,11 @@ function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
+// In the middle: long names often differ in their last letters.
 function shorten(text, longest) {
-  return text.length > longest ? text.slice(0, longest - 1) + "…" : text;
+  if (text.length <= longest) return text;
+  const start = Math.ceil((longest - 1) / 2);
+  return `${text.slice(0, start)}…${text.slice(1 + start - longest)}`;
 }
 
 function ink(name) {
