@@ -13,7 +13,7 @@ from torch import nn
 import torchlace as tl
 from torchlace.functional.targets import selected
 from torchlace.runs import Run, TrainConfig
-from torchlace.runs.recipes import NAMES, read_recipe
+from torchlace.runs.recipes import NAMES, read_recipe, with_recipe
 from torchlace.training import train
 from torchlace.training.optim import make_optimizer
 from torchlace.training.step import EagerStep
@@ -30,6 +30,12 @@ def test_a_recipe_is_printed_with_the_settings_that_it_leaves_alone(name, tmp_pa
 
 def test_plain_is_what_is_trained_without_a_recipe():
     assert TrainConfig(**read_recipe("plain")) == TrainConfig()
+
+
+def test_a_cycle_of_another_length_comes_to_its_end():
+    assert with_recipe("strong", {"epochs": 100})["patience"] == 100
+    assert with_recipe("strong", {"epochs": 100, "patience": 3})["patience"] == 3
+    assert with_recipe("plain", {"epochs": 400})["patience"] == 10
 
 
 def test_options_win_over_a_recipe_and_a_file_is_one(tmp_path):

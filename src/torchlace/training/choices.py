@@ -224,7 +224,8 @@ def beginning(
     if config.cutmix or config.mixup:
         rows["mixed"] = f"{config.cutmix + config.mixup:.0%} of the training images with others"
     if seconds is not None:
-        rows["time"] = f"about {_spoken(config.epochs * seconds)} for {config.epochs} epochs"
+        epochs = counted(config.epochs, "epoch")
+        rows["time"] = f"about {_spoken(config.epochs * seconds)} for {epochs}"
     if "backbone" in choose and config.backbone == "small-cnn":
         more = f"{setting('backbone', 'resnet18')} {setting('pretrained', True)}"
         rows["for more"] = f"{more}, best on a GPU (fetches weights)"

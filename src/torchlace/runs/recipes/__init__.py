@@ -33,6 +33,7 @@ def with_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of a recipe, where those that are given beside it win.
 
     Another optimiser than the recipe's needs a learning rate of its own: one is refused without.
+    A recipe that goes to the end of its epochs does so with other numbers of epochs too.
 
     Example:
         >>> with_recipe("fast", {"epochs": 1})["epochs"]
@@ -46,4 +47,6 @@ def with_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
             f"{setting('lr')} with {setting('optimizer', given['optimizer'])}, and perhaps "
             f"{setting('weight_decay')}"
         )
+    if "epochs" in given and recipe.get("patience", 0) >= recipe.get("epochs", 1):
+        recipe["patience"] = max(recipe["patience"], given["epochs"])
     return {**recipe, **given}
