@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from torchlace.data import KNOWN, first_classes
 from torchlace.experiments import collect_records, load_experiment, read_lines, unique_tasks
@@ -158,3 +159,16 @@ def test_what_lace_was_keeps_its_numbers_under_its_old_name_and_counts_as_nothin
         for record in found["lace", column]:
             assert record.line["config"]["head_options"] == {}
             assert record.line["test_right"] not in [line["test_right"] for line in old]
+
+
+def test_the_mean_ranks_that_the_page_tells_are_those_of_the_lines():
+    page = (Path(__file__).parents[1] / "docs" / "detection.md").read_text()
+    for optimizer, told in (("muon", "Muon, CIFAR-10 and CIFAR-100"), ("sgd", "SGD, CIFAR-10")):
+        told_apart = [line for line in LINES if line.get("unknown")]
+        runs = [each["unknown"] for each in told_apart if each["config"]["optimizer"] == optimizer]
+        scores = sorted(runs[0])
+        tasks = [[run[each][to]["auroc"] for each in scores] for run in runs for to in run["ace"]]
+        ranks = dict(zip(scores, rankdata(-np.array(tasks), axis=1).mean(axis=0), strict=True))
+        names = ("ace", "relative-ace", "energy", "nearest-neighbours")
+        row = [told, str(len(runs)), *(f"{ranks[name]:.1f}" for name in names)]
+        assert f"| {' | '.join(row)} |" in page.replace("**", "")
