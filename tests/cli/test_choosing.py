@@ -29,7 +29,8 @@ def test_settings_left_open_follow_the_images_and_the_device(tmp_path):
     chosen = settings(tmp_path)
     assert (chosen.backbone, chosen.batch_size, chosen.pretrained) == ("small-cnn", 16, False)
     assert 59 <= chosen.epochs <= 100
-    assert (chosen.schedule, chosen.lr, chosen.patience) == ("one-cycle", 3e-3, 2)
+    assert (chosen.schedule, chosen.optimizer, chosen.patience) == ("one-cycle", "muon", 2)
+    assert chosen.lr == pytest.approx(0.02 / 8)  # batches are smaller by 64
     said, first = done.err.index("training with\n"), done.err.index("epoch 1/")
     assert "the size of the others: 1 of 601 images (digit 3/odd.png)" in done.err[:said]
     lines = done.err[said:first].splitlines()[1:]
@@ -38,7 +39,8 @@ def test_settings_left_open_follow_the_images_and_the_device(tmp_path):
         name = line[2:12].strip() or name
         rows[name] = f"{rows.get(name, '')} {line[12:]}".strip()
     assert list(rows) == [
-        *("images", "classes", "size", "network", "batch", "epochs", "device", "time", "for more")
+        *("images", "classes", "size", "network", "batch", "epochs", "device", "mixed", "time"),
+        "for more",
     ]
     assert max(map(len, lines)) <= 80
     assert rows["images"] == "433 to train, 48 to validate, 120 to test"
@@ -50,28 +52,28 @@ def test_settings_left_open_follow_the_images_and_the_device(tmp_path):
     assert "--backbone resnet18 --pretrained" in rows["for more"]
 
 
-@pytest.mark.parametrize(("images", "device"), [(20_000, "cuda"), (9_000, "cuda"), (20_000, "cpu")])
-def test_many_images_on_a_gpu_get_the_recipe_for_many(images, device):
-    fit = Images()
-    fit.extend(range(images))
+@pytest.mark.parametrize(
+    ("images", "device", "batch"),
+    [(20_000, "cuda", 1024), (12_000, "cuda", 512), (20_000, "cpu", 256), (500, "cpu", 16)],
+)
+def test_a_network_that_starts_from_nothing_learns_by_the_recipe(images, device, batch):
+    fit = Images(range(images))
     fit.device = torch.device(device)
     inputs = SimpleNamespace(fit=fit)
-    found = choose_network(TrainConfig(data="photos", weight_decay=0.1), OPEN, inputs)
+    found = choose_network(TrainConfig(data="photos"), OPEN, inputs)
     recipe = read_recipe("strong")
-    strong = (images, device) == (20_000, "cuda")
-    assert (found.optimizer, found.cutmix) == (("muon", 0.5) if strong else ("adam", 0.0))
-    assert found.batch_size == (recipe["batch_size"] if strong else 256)
+    for name in ("optimizer", "cutmix", "crop", "weight_decay", "weights", "schedule"):
+        assert getattr(found, name) == recipe[name]
+    assert found.batch_size == batch
+    assert found.lr == pytest.approx(recipe["lr"] * (batch / recipe["batch_size"]) ** 0.5)
     kept = [name for name in OPEN if name not in ("cutmix", "weight_decay")]
-    found = choose_network(TrainConfig(data="photos", weight_decay=0.1), kept, inputs)
-    assert (found.cutmix, found.weight_decay) == (0.0, 0.1)
-    fit[12_000:] = []
-    fewer = choose_network(TrainConfig(data="photos"), OPEN, inputs)
-    if device == "cuda" and len(fit) == 12_000:
-        assert fewer.batch_size == 512
-        assert fewer.lr == pytest.approx(recipe["lr"] / 2**0.5)
-    for whole in (TrainConfig(strategy="fsdp"), TrainConfig(optimizer="adam")):
-        open_ = [name for name in OPEN if name != "optimizer" or whole.strategy == "fsdp"]
-        assert choose_network(whole, open_, inputs).optimizer == "adam"
+    found = choose_network(TrainConfig(data="photos", weight_decay=0.3), kept, inputs)
+    assert (found.optimizer, found.cutmix, found.weight_decay) == ("muon", 0.0, 0.3)
+    for other in ({"strategy": "fsdp"}, {"optimizer": "adam"}, {"pretrained": True}):
+        open_ = [name for name in OPEN if name not in other]
+        found = choose_network(TrainConfig(data="photos", **other), open_, inputs)
+        assert (found.optimizer, found.schedule) == ("adam", "one-cycle")
+        assert found.lr == (1e-3 if "pretrained" in other else 3e-3)
 
 
 class Images(list):
@@ -117,7 +119,8 @@ def test_settings_of_a_file_are_given_too(tmp_path):
     assert torchlace(*command, folder=tmp_path).code == 0
     chosen = settings(tmp_path)
     assert (chosen.batch_size, chosen.backbone) == (100, "small-cnn")
-    assert (chosen.epochs, chosen.patience, chosen.schedule) == (1, 10, "one-cycle")
+    assert (chosen.epochs, chosen.patience, chosen.schedule) == (1, 45, "one-cycle")
+    assert chosen.lr == pytest.approx(0.02 * (100 / 1024) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,15 @@ OPEN = (
     *("backbone", "pretrained", "batch_size", "epochs", "schedule", "lr", "patience"),
     *("crop", "cutmix", "optimizer", "weight_decay", "weights"),
 )
-# From so many images on, a network that a GPU trains from nothing gets the recipe for many.
-_MANY, _RECIPE = 10_000, "strong"
-_FEWEST_STEPS, _SMALLEST_BATCH = 16, 8
+# How a network learns that starts from nothing.
+_RECIPE = "strong"
+# A CPU takes no longer for more and smaller batches.
+_FEWEST_STEPS, _SMALLEST_BATCH, _LARGEST_ON_CPU = 16, 8, 256
 # Seconds that all epochs may take on a CPU.
 _SECONDS = 180
 # Epochs on a GPU, and bounds of those on a CPU; so many steps teach enough, whatever they take.
 _EPOCHS, _FEWEST_EPOCHS, _MOST_EPOCHS, _STEPS = 60, 20, 100, 1600
-# The peak of a one-cycle of Adam, for networks that start from nothing.
+# The peak of a one-cycle of Adam, where Adam is asked for.
 _PEAK = 3e-3
 # A step of so many images says as much on a CPU as one of all of a batch.
 _MEASURED, _LONG = 32, 0.5
@@ -61,7 +62,7 @@ def left_open(
 def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs) -> TrainConfig:
     """The settings with a batch, a backbone and a schedule that suit the images and the device."""
     chosen: dict[str, Any] = {}
-    images, on_gpu = len(inputs.fit), inputs.fit.device.type == "cuda"
+    on_gpu = inputs.fit.device.type == "cuda"
     if "backbone" in choose:
         # small-cnn has neither weights nor batch normalisation.
         more = config.pretrained or config.background_norm or config.norm_batches
@@ -71,22 +72,22 @@ def choose_network(config: TrainConfig, choose: Collection[str], inputs: Inputs)
     fresh = not chosen.get("pretrained", config.pretrained)
     # The rate and the decay of a recipe are for its optimiser, which takes whole matrices.
     whole = {"backbone", "optimizer"} <= {*choose} and config.strategy != "fsdp"
-    by_recipe = "schedule" not in choose
-    if on_gpu and fresh and whole and images >= _MANY:
+    by_recipe, size = "schedule" not in choose, config.batch_size
+    if fresh and whole:
         recipe, by_recipe = read_recipe(_RECIPE), True
         chosen |= {name: recipe[name] for name in choose if name in recipe}
+        size = recipe["batch_size"]
     elif "schedule" in choose:
         chosen["schedule"] = "one-cycle"
         if "lr" in choose and fresh and config.optimizer in ("adam", "adamw"):
             chosen["lr"] = _PEAK
     config = dataclasses.replace(config, **chosen)
-    if "batch_size" not in choose:
-        return config
-    batch, lr = batch_for(images, config.batch_size), config.lr
+    batch, lr = config.batch_size, config.lr
+    if "batch_size" in choose:
+        batch = batch_for(len(inputs.fit), batch if on_gpu else min(batch, _LARGEST_ON_CPU))
     if by_recipe and "lr" in choose:
-        # Of a recipe, for batches of its size: SGD's goes with them, others' with the square root.
-        share = batch / config.batch_size
-        lr *= share if config.optimizer == "sgd" else share**0.5
+        # For batches of its size: SGD's goes with them, others' with the square root.
+        lr *= batch / size if config.optimizer == "sgd" else (batch / size) ** 0.5
     return dataclasses.replace(config, batch_size=batch, lr=lr)
 
 
