@@ -92,7 +92,8 @@ def test_figures_of_runs(place):
 def test_predictions(place):
     lines = piped("predict", run_of(place), "pictures/digit 3", folder=place).splitlines()
     row = cells(only(lines, "pictures/digit 3/0003.png"))
-    assert all(LONG.strip() in cell for cell in row[1:])
+    assert all(LONG.strip() in cell for cell in row[1::2])
+    assert all(0 <= float(share) <= 100 for share in row[2::2])
 
 
 def test_experiments(place):
