@@ -65,8 +65,10 @@ def test_the_curve_leads_to_the_chosen_epoch(line):
     best = int(np.lexsort((loss, -np.array(accuracy)))[0]) + 1
     last = line["config"].get("weights") == "last"
     assert line["best_epoch"] == (line["epochs"] if last else best)
-    # The curve is of bf16, the final figures of fp32, and some images lie between two classes.
-    assert accuracy[line["best_epoch"] - 1] == pytest.approx(line["val_accuracy"], abs=0.3)
+    # The curve is of bf16, the final figures of fp32, and some images lie between two classes:
+    # of the 2,500 that 5 % are, seven were seen to.
+    few = 0.25 if line["config"]["validation"] > 0.05 else 0.29
+    assert accuracy[line["best_epoch"] - 1] == pytest.approx(line["val_accuracy"], abs=few)
     patience = line["config"]["patience"]
     # Never more epochs in a row without a lower loss, and not fewer at the end.
     lowest = np.minimum.accumulate(loss)
@@ -122,9 +124,11 @@ def test_rows_of_a_column_share_their_protocol():
     for line in LINES:
         config = line["config"]
         place = (line["experiment"], line["protocol"], config["data"], config["backbone"])
-        columns.setdefault((*place, config["optimizer"], config.get("images")), []).append(config)
+        if line["experiment"] == "strong":  # it has a column for each of two
+            place = (*place, config["optimizer"])
+        columns.setdefault((*place, config.get("images")), []).append(config)
     for rows in columns.values():
-        for setting in ("epochs", "patience", "batch_size", "lr"):
+        for setting in ("epochs", "patience", "batch_size", "optimizer", "lr"):
             assert len({row[setting] for row in rows}) == 1
 
 
